@@ -1,0 +1,110 @@
+//! Invariant P: the one grammar of item paths, checked on everything that is written and everything that is read.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use unicode_normalization::UnicodeNormalization;
+
+use crate::Error;
+
+/// Longest path in bytes.
+const MAX_BYTES: usize = 1024;
+
+/// Canonical relative path of an item: `/` between segments, names kept byte for byte as given.
+///
+/// Refused: absolute paths, empty, `.` and `..` segments, `\`, NUL and other control characters, a segment ending in a
+/// dot or space, the device names Windows reserves, more than 1024 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct ItemPath(String);
+
+impl ItemPath {
+    /// The path as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Its segments.
+    pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.0.split('/')
+    }
+
+    /// This path with one or more segments added.
+    ///
+    /// # Errors
+    /// `Invalid` when the result is not a path.
+    pub fn join(&self, rest: &str) -> Result<Self, Error> {
+        format!("{}/{rest}", self.0).parse()
+    }
+
+    /// The form under which two paths of one unit count as the same name: canonical caseless matching
+    /// (Unicode 16, 3.13 D145: NFD, full case folding, NFD), then NFC. Only ever compared, never stored as a name.
+    pub fn folded(&self) -> String {
+        let nfd: String = self.0.nfd().collect();
+        caseless::default_case_fold_str(&nfd).nfc().collect()
+    }
+}
+
+fn reserved_on_windows(segment: &str) -> bool {
+    let stem = segment.split('.').next().unwrap_or_default().trim_end();
+    let upper = stem.to_ascii_uppercase();
+    if matches!(upper.as_str(), "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$") {
+        return true;
+    }
+    let Some(digit) = upper.strip_prefix("COM").or_else(|| upper.strip_prefix("LPT")) else { return false };
+    matches!(digit, "0" | "1" | "2" | "3" | "4" | "5" | "6" | "7" | "8" | "9" | "¹" | "²" | "³")
+}
+
+impl FromStr for ItemPath {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let refuse =
+            |why: &str| Err(Error::invalid(format!("path {text:?} is refused: {why}")).with_code("invalid_path"));
+        if text.is_empty() {
+            return refuse("it is empty");
+        }
+        if text.len() > MAX_BYTES {
+            return refuse("it is longer than 1024 bytes");
+        }
+        if text.chars().any(|c| c.is_control() || c == '\\') {
+            return refuse("it holds a control character or a backslash");
+        }
+        for segment in text.split('/') {
+            if segment.is_empty() {
+                return refuse("it holds an empty segment");
+            }
+            if segment == "." || segment == ".." {
+                return refuse("it holds a '.' or '..' segment");
+            }
+            if segment.ends_with('.') || segment.ends_with(' ') {
+                return refuse("a segment ends with a dot or a space");
+            }
+            if reserved_on_windows(segment) {
+                return refuse("a segment is a device name on Windows");
+            }
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for ItemPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for ItemPath {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<ItemPath> for String {
+    fn from(path: ItemPath) -> Self {
+        path.0
+    }
+}
