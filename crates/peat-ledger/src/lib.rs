@@ -1,1 +1,14 @@
-//! wip
+//! The on-store format and protocol of Peat: one append-only log per namespace, committed with create-if-absent only.
+//!
+//! `model` holds what a ledger says, [`format`] the bytes it says it in, `ledger` the protocol. See
+//! `docs/design/001-ledger.md`.
+
+pub mod format;
+mod ledger;
+mod model;
+
+pub use ledger::{Commit, Dead, Follow, Ledger, LogLine, NewLedger, Scoped, Verified};
+pub use model::{
+    Beat, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, NewContent, NsInfo, Op, OpRecord,
+    PageCache, Params, Rank, Ref, Ring, Root, Segment, State, TxHead, TxKind, TxUnit, UnitOps, UnitRow,
+};

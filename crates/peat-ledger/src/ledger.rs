@@ -1,0 +1,271 @@
+//! The protocol over a store.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use peat_objects::Store;
+use peat_types::{
+    ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Namespace, Result, RunNonce, Seq, Timestamp, TxId, Unit,
+};
+
+use crate::model::{Beat, Draft, Entry, FileRow, NsInfo, PageCache, Params, Rank, State, TxHead, UnitRow};
+
+/// What a new ledger is made from.
+#[derive(Clone, Debug)]
+pub struct NewLedger {
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// `repoId` of the repository that owns it.
+    pub owner: String,
+    /// Its limits.
+    pub params: Params,
+    /// Verdict of the probe.
+    pub probe: serde_json::Value,
+}
+
+/// Handle of one ledger: a store prefixed to its namespace, its `ns.json`, and the environment. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    store: Arc<dyn Store>,
+    info: Arc<NsInfo>,
+    env: Env,
+    clone: CloneId,
+    instance: InstanceId,
+}
+
+/// What follows a position.
+#[derive(Debug)]
+pub enum Follow {
+    /// Nothing new.
+    Unchanged,
+    /// Every entry after the position, in order.
+    Entries(Vec<Entry>),
+    /// Too far behind to read forward, or behind the floor: the new head. Compare directories.
+    Jump(Box<State>),
+}
+
+/// Answer to a scoped look.
+#[derive(Debug)]
+pub struct Scoped {
+    /// The head all units were read at. `complete` tells whether it can be built upon.
+    pub state: State,
+    /// Whether `state` came from a whole entry (its hash is known).
+    pub complete: bool,
+    /// For each unit that changed since the caller's seq of it: its row now, `None` when it does not exist.
+    pub units: Vec<(Unit, Option<UnitRow>)>,
+    /// Whole entries read on the way, for the contents they brought along.
+    pub entries: Vec<Entry>,
+}
+
+/// Why a planned transaction can never be committed as it is. Final for its txid (R7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dead {
+    /// R1: the unit is not at the seq it was planned on.
+    Moved(Unit),
+    /// R2: a pack it introduces is below the horizon.
+    Horizon,
+    /// R3: something it refers to is no longer there.
+    Gone,
+}
+
+/// Outcome of a commit. In every case `passed` are the whole entries read since the base, in order, to be applied.
+#[derive(Debug)]
+pub enum Commit {
+    /// The transaction is in the log. `entry` is the *stored* one (R7).
+    Committed {
+        /// Entries between the base and the one that holds the transaction.
+        passed: Vec<Entry>,
+        /// The entry that holds it.
+        entry: Box<Entry>,
+    },
+    /// This attempt is dead for ever; look for the change, then plan again under a new txid.
+    Lost {
+        /// Entries since the base.
+        passed: Vec<Entry>,
+        /// Why.
+        why: Dead,
+    },
+    /// Nothing is known; the attempt may still land in the slot after the newest entry. Keep the journal row.
+    Unknown {
+        /// Entries since the base.
+        passed: Vec<Entry>,
+        /// What the store said last.
+        error: Error,
+    },
+    /// Definitely not applied (the store refuses this client, and the slot is empty).
+    Refused {
+        /// Entries since the base.
+        passed: Vec<Entry>,
+        /// What the store said.
+        error: Error,
+    },
+}
+
+/// One entry as shown by the log.
+#[derive(Clone, Debug)]
+pub struct LogLine {
+    /// Its number.
+    pub seq: Seq,
+    /// Informational.
+    pub time: Timestamp,
+    /// Its size in the store.
+    pub size: u64,
+    /// Its transactions.
+    pub txs: Vec<TxHead>,
+}
+
+/// Result of a verification.
+#[derive(Clone, Debug, Default)]
+pub struct Verified {
+    /// Entries looked at.
+    pub entries: u64,
+    /// Contents hashed (deep only).
+    pub contents: u64,
+    /// Findings: object, what is wrong, remedy.
+    pub findings: Vec<(String, String, String)>,
+}
+
+impl Ledger {
+    /// Creates the ledger, or finishes an interrupted creation of it. `AlreadyExists` (naming the owner) when the
+    /// namespace belongs to another repository; an existing ledger of the same owner is opened.
+    pub async fn create(
+        store: Arc<dyn Store>,
+        env: &Env,
+        new: NewLedger,
+        clone: CloneId,
+        instance: InstanceId,
+    ) -> Result<Self> {
+        let _ = new;
+        Ok(Self { store, info: Err(Error::internal("create"))?, env: env.clone(), clone, instance })
+    }
+
+    /// Opens an existing ledger: one GET of `ns.json`. `None` when there is none.
+    pub async fn open(store: Arc<dyn Store>, env: &Env, clone: CloneId, instance: InstanceId) -> Result<Option<Self>> {
+        let _ = (store, env, clone, instance);
+        Err(Error::internal("open"))
+    }
+
+    /// A handle from an `ns.json` that is known already: no request.
+    pub fn with_info(store: Arc<dyn Store>, env: &Env, info: NsInfo, clone: CloneId, instance: InstanceId) -> Self {
+        Self { store, info: Arc::new(info), env: env.clone(), clone, instance }
+    }
+
+    /// Its `ns.json`.
+    pub fn info(&self) -> &NsInfo {
+        &self.info
+    }
+
+    /// The newest entry, read whole: LIST and GET. `Damaged` when the log is empty.
+    pub async fn head(&self) -> Result<Entry> {
+        Err(Error::internal("head"))
+    }
+
+    /// Everything after `state` (see `docs/design/001-ledger.md`, *Following*). `list` asks for a LIST instead of the
+    /// probe of the next slot. `Damaged` with code `rollback` or `fork` when the log went back or is another one.
+    pub async fn follow(&self, state: &State, list: bool) -> Result<Follow> {
+        let _ = (state, list);
+        Err(Error::internal("follow"))
+    }
+
+    /// The units named, each with the seq the caller has of it (`None`: never seen), at one head (*Scoped*).
+    pub async fn scoped(
+        &self,
+        state: &State,
+        list: bool,
+        units: &[(Unit, Option<Seq>)],
+        cache: &dyn PageCache,
+    ) -> Result<Scoped> {
+        let _ = (state, list, units, cache);
+        Err(Error::internal("scoped"))
+    }
+
+    /// All units of a state.
+    pub async fn directory(&self, state: &State, cache: &dyn PageCache) -> Result<Vec<(Unit, UnitRow)>> {
+        let _ = (state, cache);
+        Err(Error::internal("directory"))
+    }
+
+    /// One unit of a state.
+    pub async fn unit(&self, state: &State, unit: &Unit, cache: &dyn PageCache) -> Result<Option<UnitRow>> {
+        let _ = (state, unit, cache);
+        Err(Error::internal("unit"))
+    }
+
+    /// All files of units; pages that are missing from the cache are fetched in few, coalesced reads.
+    pub async fn tables(
+        &self,
+        rows: &[&UnitRow],
+        cache: &dyn PageCache,
+    ) -> Result<Vec<Vec<(Rank, ItemPath, FileRow)>>> {
+        let _ = (rows, cache);
+        Err(Error::internal("tables"))
+    }
+
+    /// Contents of rows, in order, verified; reads are coalesced. `at_hand` are entries whose bytes are here already.
+    pub async fn contents(&self, rows: &[&FileRow], at_hand: &[Entry]) -> Result<Vec<Bytes>> {
+        let _ = (rows, at_hand);
+        Err(Error::internal("contents"))
+    }
+
+    /// The entry after `since` that holds `change`, found by walking back the chain of entries that touched `unit`.
+    pub async fn find_change(
+        &self,
+        state: &State,
+        unit: &Unit,
+        since: Seq,
+        change: ChangeId,
+        cache: &dyn PageCache,
+    ) -> Result<Option<(Seq, TxId)>> {
+        let _ = (state, unit, since, change, cache);
+        Err(Error::internal("find"))
+    }
+
+    /// Commits a draft on `state`, or tells why not (*Committing*). Gives up as unknown when `patience_ms` is over.
+    /// `read_at` is `Env::monotonic` when `state` was read.
+    pub async fn commit(
+        &self,
+        state: &State,
+        read_at: std::time::Duration,
+        draft: &Draft,
+        cache: &dyn PageCache,
+        patience_ms: u64,
+    ) -> Result<Commit> {
+        let _ = (state, read_at, draft, cache, patience_ms);
+        Err(Error::internal("commit"))
+    }
+
+    /// The newest `count` entries, newest first: one LIST and a 16 KiB GET each.
+    pub async fn recent(&self, count: u16) -> Result<Vec<LogLine>> {
+        let _ = count;
+        Err(Error::internal("recent"))
+    }
+
+    /// Checks contiguity, chain, CRCs, horizons and that every reference of the head resolves; `deep` hashes contents.
+    pub async fn verify(&self, deep: bool) -> Result<Verified> {
+        let _ = deep;
+        Err(Error::internal("verify"))
+    }
+
+    /// Any object of the ledger as JSON.
+    pub async fn cat(&self, key: &str) -> Result<serde_json::Value> {
+        let _ = key;
+        Err(Error::internal("cat"))
+    }
+
+    /// Overwrites this instance's beat.
+    pub async fn beat_put(&self, base: Seq, beat: &Beat) -> Result<()> {
+        let _ = (base, beat, &self.clone, &self.instance, &self.env, &self.store);
+        Err(Error::internal("beat"))
+    }
+
+    /// The bytes of an instance's beat; `None` only for a definite 404.
+    pub async fn beat_get(&self, base: Seq, instance: InstanceId) -> Result<Option<(Bytes, Beat)>> {
+        let _ = (base, instance);
+        Err(Error::internal("beat"))
+    }
+
+    /// Removes this instance's beat; best effort.
+    pub async fn beat_end(&self, base: Seq, nonces: &[RunNonce]) {
+        let _ = (base, nonces);
+    }
+}

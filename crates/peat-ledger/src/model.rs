@@ -1,0 +1,434 @@
+//! What a ledger says, without its bytes.
+
+use bytes::Bytes;
+use peat_types::{
+    ChangeId, CloneId, EntryId, Hash, InstanceId, ItemPath, LedgerId, Namespace, PackId, RunNonce, Seq, Timestamp,
+    TxId, Unit,
+};
+use serde::{Deserialize, Serialize};
+
+/// `ns.json`: written once when a namespace is created.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NsInfo {
+    /// Major format version; a reader that does not know it refuses.
+    pub format: u32,
+    /// Identity of the ledger.
+    pub ledger: LedgerId,
+    /// The namespace it was created under.
+    pub namespace: Namespace,
+    /// `repoId` of the repository that owns the namespace.
+    pub owner: String,
+    /// The ledger this one was copied from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<LedgerId>,
+    /// When it was created; informational.
+    pub created: Timestamp,
+    /// Limits every client of this ledger keeps.
+    pub params: Params,
+    /// What the capability probe found; opaque here.
+    #[serde(default)]
+    pub probe: serde_json::Value,
+}
+
+/// Limits that hold for one ledger. Sizes in bytes, times in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Params {
+    /// Largest content that may travel inside an entry.
+    pub inline_file: u64,
+    /// Largest sum of contents that may travel inside one transaction.
+    pub inline_tx: u64,
+    /// Largest entry.
+    pub entry_max: u64,
+    /// Entries the ring remembers.
+    pub ring: u32,
+    /// Preferred size of a pack.
+    pub pack_target: u64,
+    /// How long after a look at the head a probe of the next slot is enough.
+    pub fresh_ms: u64,
+    /// How long after a LIST of the log the next one is due (notices a bucket that was set back).
+    pub relist_ms: u64,
+    /// Time-to-live of leases.
+    pub lease_ttl_ms: u64,
+    /// Time-out of one create.
+    pub create_timeout_ms: u64,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            inline_file: 64 << 10,
+            inline_tx: 256 << 10,
+            entry_max: 8 << 20,
+            ring: 512,
+            pack_target: 16 << 20,
+            fresh_ms: 2 * 3600 * 1000,
+            relist_ms: 15 * 60 * 1000,
+            lease_ttl_ms: 30_000,
+            create_timeout_ms: 10_000,
+        }
+    }
+}
+
+/// An object that others point into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Segment {
+    /// The log entry with this number.
+    Log(Seq),
+    /// A pack: the writer's head when its upload began, and its random id.
+    Pack(Seq, PackId),
+}
+
+/// Where a record lies, resolved to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ref {
+    /// The object.
+    pub segment: Segment,
+    /// First byte of the record.
+    pub off: u64,
+    /// Bytes of the record.
+    pub len: u32,
+}
+
+/// Where a content lies: inside a block record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ContentRef {
+    /// The block.
+    pub block: Ref,
+    /// Offset of the content in the unpacked block.
+    pub sub: u32,
+}
+
+/// Bytes of a file row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// At most 64 bytes, in the row itself.
+    Tiny(Bytes),
+    /// In a block of an entry or a pack.
+    At(ContentRef),
+}
+
+/// One file of a unit. Has an encoding of its own (`format::encode_row`/`decode_row`) so that a clone can keep it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileRow {
+    /// Whether the file is executable.
+    pub executable: bool,
+    /// Size in bytes.
+    pub size: u64,
+    /// Hash of the content.
+    pub hash: Hash,
+    /// Where the content is.
+    pub content: Content,
+}
+
+/// Order of a row within its unit: what is current comes first, what was superseded after it, newest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Rank {
+    /// Definition, lease, newest data, last outputs.
+    Current,
+    /// Superseded; a higher number sorts earlier.
+    History(u64),
+}
+
+/// A unit as the directory knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitRow {
+    /// The entry that changed the unit last.
+    pub last_seq: Seq,
+    /// Root page of its table; none when the unit is empty.
+    pub table: Option<Ref>,
+    /// Number of files.
+    pub files: u64,
+    /// Sum of their sizes.
+    pub bytes: u64,
+}
+
+/// Kind of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TxKind {
+    /// Creation of the ledger (entry 0).
+    Genesis,
+    /// An ordinary change.
+    Change,
+    /// Start of a run: takes a lease. Never resubmitted by another invocation.
+    Start,
+    /// End of a run: data, final output, lease free.
+    End,
+    /// Empty change of a unit that makes an earlier attempt fail for ever.
+    Abort,
+    /// The namespace lives elsewhere from here on.
+    Moved,
+}
+
+/// Proof that a lease is held, checked in the state a transaction is planned on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Guard {
+    /// Path of the lease record.
+    pub path: ItemPath,
+    /// Generation of the lease.
+    pub generation: u64,
+    /// The run that holds it.
+    pub nonce: RunNonce,
+}
+
+/// Content of a lease record (JSON at `leases/<unit>`). Never deleted; its generation never decreases.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Counts the times the lease was taken.
+    pub generation: u64,
+    /// Whether a run holds it.
+    pub held: bool,
+    /// The run that took it last.
+    pub nonce: RunNonce,
+    /// The clone it ran on.
+    pub clone: CloneId,
+    /// The process instance it ran in.
+    pub instance: InstanceId,
+    /// Sequence number in the name of the instance's beat.
+    pub base: Seq,
+    /// For people.
+    pub user: String,
+    /// For people.
+    pub host: String,
+    /// When it was taken; for people.
+    pub since: Timestamp,
+    /// Time-to-live in milliseconds.
+    pub ttl_ms: u64,
+}
+
+/// Content of a beat object (JSON), overwritten by its own instance only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beat {
+    /// Counts the beats.
+    pub count: u64,
+    /// Runs alive in the instance.
+    pub nonces: Vec<RunNonce>,
+}
+
+/// One operation on a unit, as planned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Sets a path.
+    Put {
+        /// The path.
+        path: ItemPath,
+        /// Its rank from now on.
+        rank: Rank,
+        /// Its rank before, when it existed.
+        old: Option<Rank>,
+        /// Whether the file is executable.
+        executable: bool,
+        /// New bytes, or a live reference to equal bytes.
+        content: NewContent,
+    },
+    /// Removes a path.
+    Delete {
+        /// The path.
+        path: ItemPath,
+        /// Its rank.
+        rank: Rank,
+    },
+    /// Moves a path to another rank; nothing else about it changes.
+    Rank {
+        /// The path.
+        path: ItemPath,
+        /// Its rank before.
+        from: Rank,
+        /// Its rank from now on.
+        to: Rank,
+    },
+}
+
+/// Content of a planned put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NewContent {
+    /// Bytes to store.
+    Bytes(Bytes),
+    /// Bytes that are stored already: a row this clone knows to be live (A11).
+    Known(FileRow),
+}
+
+/// What a transaction does to one unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DraftUnit {
+    /// The unit.
+    pub unit: Unit,
+    /// The seq it was at when the ops were planned; `None` when it did not exist.
+    pub expected: Option<Seq>,
+    /// The operations; may be empty.
+    pub ops: Vec<Op>,
+}
+
+/// A planned transaction: one attempt at a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// Identity of the attempt.
+    pub tx: TxId,
+    /// Identity of the change.
+    pub change: ChangeId,
+    /// Kind.
+    pub kind: TxKind,
+    /// Who, for people: `user@host`.
+    pub author: String,
+    /// One line for people.
+    pub message: String,
+    /// When the change was made; informational.
+    pub time: Timestamp,
+    /// The lease it is made under.
+    pub guard: Option<Guard>,
+    /// What it does, sorted by unit, each unit once.
+    pub units: Vec<DraftUnit>,
+}
+
+/// A unit as named in a transaction head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxUnit {
+    /// The unit.
+    pub unit: Unit,
+    /// The seq it was planned on.
+    pub expected: Option<Seq>,
+    /// The unit after the transaction. Its `last_seq` is the entry's.
+    pub row: UnitRow,
+}
+
+/// Head of a transaction in an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxHead {
+    /// Identity of the attempt.
+    pub tx: TxId,
+    /// Identity of the change.
+    pub change: ChangeId,
+    /// Kind.
+    pub kind: TxKind,
+    /// Who, for people.
+    pub author: String,
+    /// One line for people.
+    pub message: String,
+    /// Informational.
+    pub time: Timestamp,
+    /// The lease it was made under.
+    pub guard: Option<Guard>,
+    /// Units it changed.
+    pub units: Vec<TxUnit>,
+    /// Packs it introduced: name and size.
+    pub packs: Vec<(Seq, PackId, u64)>,
+    /// Lowest log slot it refers to outside its own section.
+    pub ext_log: Option<Seq>,
+    /// Packs it refers to outside its own section.
+    pub ext_packs: Vec<(Seq, PackId)>,
+    /// Offset of its section in the entry.
+    pub off: u64,
+    /// Length of its section.
+    pub len: u64,
+    /// First 16 bytes of the BLAKE3 of its section.
+    pub hash: [u8; 16],
+}
+
+/// One operation as recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpRecord {
+    /// A path was set.
+    Put(ItemPath, Rank, FileRow),
+    /// A path was removed.
+    Delete(ItemPath),
+    /// A path changed its rank.
+    Rank(ItemPath, Rank),
+}
+
+/// Operations of a transaction on one unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitOps {
+    /// The unit.
+    pub unit: Unit,
+    /// In order.
+    pub ops: Vec<OpRecord>,
+}
+
+/// Root of the state after an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// Root page of the directory.
+    pub directory: Option<Ref>,
+    /// Root page of the pack table.
+    pub packs: Option<Ref>,
+    /// Named states that GC keeps.
+    pub pins: Vec<(String, Seq)>,
+    /// H: pack horizon.
+    pub horizon: Seq,
+    /// F: oldest readable state.
+    pub floor: Seq,
+    /// K: first valid slot.
+    pub keep: Seq,
+    /// Lowest log slot the state refers to.
+    pub minlog: Seq,
+    /// Number of units.
+    pub units: u64,
+    /// Number of files.
+    pub files: u64,
+    /// Sum of their sizes.
+    pub bytes: u64,
+    /// Setsum over (unit, path, size, hash, executable) of all files.
+    pub setsum: [u8; 32],
+    /// Pack holding the last checkpoint.
+    pub checkpoint: Option<Ref>,
+    /// Unknown non-critical keys and their CBOR values, carried forward byte for byte.
+    pub unknown: Vec<(u32, Vec<u8>)>,
+}
+
+/// Which units the newest entries changed: tags only, so a hit must be confirmed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ring {
+    /// Per entry, oldest first, ending with the entry that holds the ring: 3-byte tags of the units it changed.
+    pub entries: Vec<Vec<[u8; 3]>>,
+}
+
+/// The state after an entry: all that is needed to read from it and to build the next one.
+/// `format::encode_state`/`decode_state` give the bytes a clone keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The ledger.
+    pub ledger: LedgerId,
+    /// The entry.
+    pub seq: Seq,
+    /// Mark of the entry.
+    pub entry: EntryId,
+    /// First 16 bytes of the BLAKE3 of the entry as stored.
+    pub hash: [u8; 16],
+    /// The instance that wrote it.
+    pub writer: InstanceId,
+    /// Root of the state.
+    pub root: Root,
+    /// Recent changes.
+    pub ring: Ring,
+    /// Lowest version that may write after this entry.
+    pub min_writer: u32,
+}
+
+/// An entry as read whole.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The state after it.
+    pub state: State,
+    /// Hash of the entry before it.
+    pub prev: [u8; 16],
+    /// Informational.
+    pub time: Timestamp,
+    /// Its transactions.
+    pub txs: Vec<TxHead>,
+    /// Their operations, one list per transaction.
+    pub ops: Vec<Vec<UnitOps>>,
+    /// The whole object, for contents and pages that lie in it.
+    pub body: Bytes,
+    /// Where the tree pages in it lie.
+    pub pages: Vec<Ref>,
+}
+
+/// Keeps tree pages (records as stored, not unpacked) near. Losing one costs a request, never correctness: the caller
+/// checks every page it is given.
+pub trait PageCache: Send + Sync {
+    /// The record at `at`, if it is here.
+    fn get(&self, at: &Ref) -> Option<Bytes>;
+    /// Keeps a record.
+    fn put(&self, at: &Ref, record: &Bytes);
+}
