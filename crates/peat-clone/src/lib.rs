@@ -1,1 +1,24 @@
-//! wip
+//! One machine's side of a ledger: what it has seen (SQLite and a materialised tree), what it has not committed yet (a
+//! durable journal), and the leases of the runs that happen on it.
+//!
+//! Units, item paths and kinds of change are opaque here: a [`Planner`] knows what they mean. See
+//! `docs/design/002-clone.md`.
+
+mod change;
+mod handle;
+mod item;
+mod options;
+mod planner;
+mod report;
+mod run;
+
+pub use change::{Adopt, Change, Committed, NewChange, OnRefusal, Pending, PendingStatus, Settled};
+pub use handle::LocalClone;
+pub use item::{Item, Pulled, Scope, UnitInfo};
+pub use options::{Durability, Event, Holder, Hydration, NewNamespace, Options, Reporter, Silent};
+pub use planner::{Interrupted, Plan, PlanContent, PlanOp, Planner, Refusal, View};
+pub use report::{Finding, LeaseInfo};
+pub use run::{Capability, Grant, LeaseMode, NewRun, Run};
+
+// What a caller needs to read the answers of this room.
+pub use peat_ledger::{FileRow, Lease, LogLine, NsInfo, Params, Rank, Verified};

@@ -1,0 +1,118 @@
+//! The seam to whoever knows what a change means: it turns an intention into operations on the state of the moment.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use peat_ledger::{Lease, Rank};
+use peat_types::{Error, ItemPath, Result, Seq, Unit};
+
+use crate::{Change, Item};
+
+/// Plans changes. Called at every attempt, each time with the newest known state of the change's units, so it must
+/// assign version numbers and "latest" from the view it is given and remember nothing (invariant A2). Changes of earlier
+/// invocations, and of other versions of the program, are planned too.
+#[async_trait]
+pub trait Planner: Send + Sync {
+    /// The operations that carry out `change` on the state shown by `view`.
+    async fn plan(&self, change: &Change, view: &dyn View) -> Result<Plan, Refusal>;
+
+    /// The operations that mark what a dead run left behind as interrupted; they are committed together with the
+    /// takeover or release of its lease.
+    async fn interrupt(&self, dead: &Interrupted, view: &dyn View) -> Result<Plan, Refusal>;
+}
+
+/// The units of a change at one head. Reads are local but for contents that are not here yet.
+#[async_trait]
+pub trait View: Send + Sync {
+    /// The units of the change.
+    fn units(&self) -> &[Unit];
+
+    /// The entry that changed the unit last; `None` when the unit does not exist.
+    fn seq(&self, unit: &Unit) -> Option<Seq>;
+
+    /// Items of the unit whose path starts with `prefix`, by path.
+    fn items(&self, unit: &Unit, prefix: &str) -> Result<Vec<Item>>;
+
+    /// One item.
+    fn item(&self, unit: &Unit, path: &ItemPath) -> Result<Option<Item>>;
+
+    /// The content of an item, fetched when it is not here. `Offline` when that fails; never null, never stale.
+    async fn read(&self, unit: &Unit, path: &ItemPath) -> Result<Option<Bytes>>;
+}
+
+/// What a change comes to on one state.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// In order; later ones see earlier ones.
+    pub ops: Vec<PlanOp>,
+    /// Handed back by the commit (version numbers and the like).
+    pub answer: serde_json::Value,
+}
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub enum PlanOp {
+    /// Sets a path.
+    Put {
+        /// Unit of the change.
+        unit: Unit,
+        /// The path.
+        path: ItemPath,
+        /// Its rank from now on.
+        rank: Rank,
+        /// Whether the file is executable.
+        executable: bool,
+        /// The bytes.
+        content: PlanContent,
+    },
+    /// Removes a path; nothing happens when it does not exist.
+    Delete {
+        /// Unit of the change.
+        unit: Unit,
+        /// The path.
+        path: ItemPath,
+    },
+    /// Moves a path to another rank; nothing happens when it does not exist.
+    Rank {
+        /// Unit of the change.
+        unit: Unit,
+        /// The path.
+        path: ItemPath,
+        /// Its rank from now on.
+        rank: Rank,
+    },
+}
+
+/// Content of a put.
+#[derive(Clone, Debug)]
+pub enum PlanContent {
+    /// These bytes.
+    Bytes(Bytes),
+    /// The content with this index in [`Change::contents`].
+    Journalled(usize),
+}
+
+/// Why a change was not planned.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The change does not fit the state and never will without somebody's decision: it is parked (or dropped, see
+    /// [`OnRefusal`](crate::OnRefusal)).
+    Refused(Error),
+    /// Planning was not possible now, say because a content could not be read: the change stays pending.
+    Failed(Error),
+}
+
+/// So that `?` on a failed read leaves the change pending.
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// A run whose process is gone.
+#[derive(Clone, Debug)]
+pub struct Interrupted {
+    /// The unit whose lease it held.
+    pub unit: Unit,
+    /// The lease as it was held; its nonce names the run.
+    pub lease: Lease,
+}
