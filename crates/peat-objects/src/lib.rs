@@ -1,5 +1,20 @@
-//! The store seam. See [`Store`].
+//! The store seam and what stands behind it. See [`Store`].
 
+mod fault;
+mod file;
+mod key;
+mod latency;
+mod memory;
+mod metered;
+mod prefix;
 mod store;
+mod url;
 
+pub use fault::{Fault, FaultStore, Rates};
+pub use file::{Durability, FileStore};
+pub use latency::LatencyStore;
+pub use memory::MemoryStore;
+pub use metered::{Count, Counts, Meter, Metered, Op};
+pub use prefix::PrefixStore;
 pub use store::{Created, List, Listed, Meta, Object, Page, Range, Store};
+pub use url::StoreUrl;

@@ -1,1 +1,4 @@
-//! wip
+//! Fakes and harnesses for Peat's own tests.
+
+pub mod clock;
+pub mod conformance;
