@@ -1,0 +1,36 @@
+mod lock;
+mod setup;
+mod status;
+mod sync;
+
+use clap::Subcommand;
+use peat_types::Result;
+
+use crate::commands::help;
+use crate::context::Context;
+use crate::exit::Exit;
+
+/// Where shared state lives
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Sub>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Sub {
+    Status(status::Args),
+    Setup(setup::Args),
+    Sync(sync::Args),
+    Lock(lock::Args),
+}
+
+pub(crate) fn run(args: Args, cx: &Context) -> Result<Exit> {
+    match args.command {
+        None => help::group(&["datastore"], cx),
+        Some(Sub::Status(args)) => cx.block_on(status::run(args, cx)),
+        Some(Sub::Setup(args)) => cx.block_on(setup::run(args, cx)),
+        Some(Sub::Sync(args)) => cx.block_on(sync::run(args, cx)),
+        Some(Sub::Lock(args)) => lock::run(args, cx),
+    }
+}

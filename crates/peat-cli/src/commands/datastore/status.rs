@@ -1,0 +1,12 @@
+use peat_types::Result;
+
+use crate::context::Context;
+use crate::exit::Exit;
+
+/// Show the store, and whether it answers
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) async fn run(_args: Args, cx: &Context) -> Result<Exit> {
+    cx.unwired()
+}

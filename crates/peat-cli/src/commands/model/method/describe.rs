@@ -1,0 +1,17 @@
+use peat_types::Result;
+
+use crate::context::Context;
+use crate::exit::Exit;
+
+/// Show the arguments of a method
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Name, id, or the unique start of an id
+    model: String,
+    /// Method
+    method: String,
+}
+
+pub(crate) async fn run(_args: Args, cx: &Context) -> Result<Exit> {
+    cx.unwired()
+}

@@ -1,0 +1,28 @@
+use peat_types::Result;
+
+use crate::context::Context;
+use crate::exit::Exit;
+
+/// Show data that a run produced
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Output id, or a model for its newest output
+    #[arg(value_name = "OUTPUT|MODEL")]
+    output: String,
+    /// Only this field of the content, such as stdout
+    #[arg(long, value_name = "PATH")]
+    field: Option<String>,
+    /// This version instead of the one the run wrote
+    #[arg(long, value_name = "N")]
+    version: Option<u64>,
+    /// Name of the data; needed when the run produced several
+    #[arg(long)]
+    name: Option<String>,
+    /// Pull what this reads from the store first
+    #[arg(long)]
+    fresh: bool,
+}
+
+pub(crate) async fn run(_args: Args, cx: &Context) -> Result<Exit> {
+    cx.unwired()
+}

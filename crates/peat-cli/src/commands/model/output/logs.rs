@@ -1,0 +1,22 @@
+use peat_types::Result;
+
+use crate::context::Context;
+use crate::exit::Exit;
+
+/// Show the log of a run
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Output id, or a model for its newest output
+    #[arg(value_name = "OUTPUT|MODEL")]
+    output: String,
+    /// Only the last lines
+    #[arg(long, value_name = "N")]
+    tail: Option<usize>,
+    /// Pull what this reads from the store first
+    #[arg(long)]
+    fresh: bool,
+}
+
+pub(crate) async fn run(_args: Args, cx: &Context) -> Result<Exit> {
+    cx.unwired()
+}

@@ -1,0 +1,47 @@
+//! How an invocation ends.
+
+use std::process::ExitCode;
+
+use peat_types::Error;
+
+/// The exit statuses, all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done, including a cancelled prompt and a reader that closed the pipe.
+    Success = 0,
+    /// An error, a failed run, a failed check.
+    Failure = 1,
+    /// The command line could not be understood.
+    Usage = 2,
+    /// Somebody else held the lease or lock for too long: try again later.
+    Busy = 75,
+    /// Stopped by a signal.
+    Interrupted = 130,
+}
+
+/// Slug of an error about the command line itself.
+pub(crate) const USAGE: &str = "usage";
+/// Slug of an error because a signal arrived.
+pub(crate) const INTERRUPTED: &str = "interrupted";
+/// Slug of the non-error that the reader of our output went away.
+pub(crate) const BROKEN_PIPE: &str = "broken_pipe";
+
+impl Exit {
+    /// The status that belongs to an error.
+    pub fn of(error: &Error) -> Self {
+        match error.code() {
+            BROKEN_PIPE => Self::Success,
+            USAGE => Self::Usage,
+            "contended" | "lock_timeout" => Self::Busy,
+            INTERRUPTED => Self::Interrupted,
+            _ => Self::Failure,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}

@@ -1,0 +1,183 @@
+//! The only place that writes to the terminal. Stdout is data, stderr is talk.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use peat_types::{Env, Error, Kind, Result};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::args::Global;
+use crate::exit::BROKEN_PIPE;
+use crate::page::Page;
+use crate::settings::Settings;
+use crate::stats::Stats;
+
+/// A report that a command ends with: one value, printed as text or as JSON.
+pub(crate) trait Render: Serialize {
+    /// Name and version of the JSON form, such as `peat.status/1`.
+    const SCHEMA: &'static str;
+
+    /// The text form.
+    fn render(&self, page: &mut Page);
+}
+
+/// Writes results, notes and errors in the form that was asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Printer {
+    json: bool,
+    quiet: bool,
+    colour_out: bool,
+    colour_err: bool,
+}
+
+impl Printer {
+    /// The printer for one invocation.
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            json: settings.json,
+            quiet: settings.quiet,
+            colour_out: settings.colour_out,
+            colour_err: settings.colour_err,
+        }
+    }
+
+    /// A printer for complaints about a command line that could not be parsed.
+    pub fn before_parsing(args: &[OsString], env: &Env) -> Self {
+        let own = || args.iter().skip(1).take_while(|arg| *arg != "--");
+        let global = Global {
+            json: own().any(|arg| arg == "--json"),
+            no_color: own().any(|arg| arg == "--no-color"),
+            ..Global::default()
+        };
+        Self::new(&Settings::resolve(global, env))
+    }
+
+    /// Whether JSON was asked for.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Prints the result of a command.
+    pub fn report<R: Render>(&self, report: &R, stats: Option<&Stats>) -> Result<()> {
+        if self.json {
+            return self.document(R::SCHEMA, report, stats);
+        }
+        let mut page = Page::new(self.colour_out);
+        report.render(&mut page);
+        self.text(page.as_str())?;
+        if let Some(stats) = stats {
+            self.talk(&format!("stats: {stats}\n"));
+        }
+        Ok(())
+    }
+
+    /// Prints `value` as JSON with its schema, whatever form was asked for.
+    pub fn document(&self, schema: &str, value: &impl Serialize, stats: Option<&Stats>) -> Result<()> {
+        let value =
+            serde_json::to_value(value).map_err(|e| Error::internal("cannot write the report").with_source(e))?;
+        let mut fields = Map::from_iter([("schema".to_owned(), Value::from(schema))]);
+        match value {
+            Value::Object(own) => fields.extend(own),
+            other => {
+                fields.insert("value".to_owned(), other);
+            }
+        }
+        if let Some(stats) = stats {
+            fields.insert("stats".to_owned(), json!(stats));
+        }
+        self.text(&format!("{:#}\n", Value::Object(fields)))
+    }
+
+    /// Writes text to stdout.
+    pub fn text(&self, text: &str) -> Result<()> {
+        self.bytes(text.as_bytes())
+    }
+
+    /// Writes bytes to stdout as they are.
+    #[allow(clippy::unused_self)] // the printer is the right to write
+    pub fn bytes(&self, bytes: &[u8]) -> Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(bytes).and_then(|()| out.flush()).map_err(stdout_error)
+    }
+
+    /// Says something to the person watching; dropped when quiet or when a program is reading.
+    pub fn note(&self, text: &str) {
+        if !self.quiet && !self.json {
+            self.talk(&format!("{text}\n"));
+        }
+    }
+
+    /// Says that something needs attention although the command goes on.
+    pub fn warning(&self, text: &str) {
+        if self.json {
+            self.talk(&format!("{}\n", json!({ "warning": text })));
+        } else {
+            let label = paint(self.colour_err, AnsiColor::Yellow.on_default().bold(), "warning:");
+            self.talk(&format!("{label} {text}\n"));
+        }
+    }
+
+    /// Asks a question on the terminal, without a line end.
+    pub fn ask(&self, question: &str) {
+        self.talk(question);
+    }
+
+    /// Prints an error: message, numbered causes, hints.
+    pub fn error(&self, error: &Error) {
+        if error.code() == BROKEN_PIPE {
+            return;
+        }
+        let text = if self.json { error_json(error) } else { error_text(error, self.colour_err) };
+        self.talk(&text);
+    }
+
+    #[allow(clippy::unused_self)]
+    fn talk(&self, text: &str) {
+        // Nothing can be said about an stderr that does not take it.
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+    }
+}
+
+/// Colours `text` when `on`.
+pub(crate) fn paint(on: bool, style: Style, text: &str) -> String {
+    if on { format!("{style}{text}{style:#}") } else { text.to_owned() }
+}
+
+fn stdout_error(error: io::Error) -> Error {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return Error::new(Kind::Cancelled, "the reader of the output went away").with_code(BROKEN_PIPE);
+    }
+    Error::io("write to", std::path::Path::new("stdout"), error)
+}
+
+fn error_text(error: &Error, colour: bool) -> String {
+    let label = paint(colour, AnsiColor::Red.on_default().bold(), "error:");
+    let chain = error.chain();
+    let mut text = format!("{label} {error}\n");
+    if chain.len() > 1 {
+        text.push_str("Caused by:\n");
+        for (n, cause) in chain.iter().enumerate().skip(1) {
+            text.push_str(&format!("  {n}: {cause}\n"));
+        }
+    }
+    let label = paint(colour, AnsiColor::Cyan.on_default().bold(), "hint:");
+    for hint in error.hints() {
+        text.push_str(&format!("{label} {hint}\n"));
+    }
+    text
+}
+
+fn error_json(error: &Error) -> String {
+    let mut fields = Map::from_iter([
+        ("error".to_owned(), Value::from(error.to_string())),
+        ("code".to_owned(), Value::from(error.code())),
+    ]);
+    if !error.hints().is_empty() {
+        fields.insert("hint".to_owned(), Value::from(error.hints().join("\n")));
+    }
+    let causes: Vec<String> = error.chain().split_off(1);
+    fields.insert("causes".to_owned(), json!(causes));
+    format!("{}\n", Value::Object(fields))
+}

@@ -1,0 +1,5 @@
+//! The built binary, as a user meets it. One module per topic; acceptance scenarios carry their id in the test's name.
+
+mod grammar;
+mod hints;
+mod sandbox;
