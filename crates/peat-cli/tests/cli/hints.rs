@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::error::ErrorKind;
+
 /// Files with one of these ends, below `folder`.
 fn files(folder: &Path, end: &str, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
@@ -33,7 +35,7 @@ fn quoted(text: &str) -> Vec<String> {
 
 /// Words of a command as typed, with placeholders taken as values and optional parts left out.
 fn words(command: &str) -> Vec<String> {
-    let command = command.split(" > ").next().unwrap();
+    let command = command.split(" > ").next().and_then(|command| command.split(" | ").next()).unwrap();
     // A format string's `{name}` and a manual's `<name>` both stand for some value.
     let mut out = String::new();
     let mut depth = 0;
@@ -53,13 +55,13 @@ fn words(command: &str) -> Vec<String> {
         .collect()
 }
 
-fn check(command: &str) -> Result<(), String> {
+/// Whether a command parses. Prose may name one without its arguments; a hint must be ready to type.
+fn check(command: &str, prose: bool) -> Result<(), String> {
     let parsed = peat_cli::command().try_get_matches_from(words(command));
     match parsed {
         Ok(_) => Ok(()),
-        Err(e) if matches!(e.kind(), clap::error::ErrorKind::DisplayHelp | clap::error::ErrorKind::DisplayVersion) => {
-            Ok(())
-        }
+        Err(e) if prose && e.kind() == ErrorKind::MissingRequiredArgument => Ok(()),
+        Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => Ok(()),
         Err(e) => Err(e.to_string()),
     }
 }
@@ -81,13 +83,13 @@ fn commands_in_hints_and_pages_parse() {
         let said = text.lines().filter(|line| !line.trim_start().starts_with("//") && !line.starts_with('#'));
         for command in quoted(&said.collect::<Vec<_>>().join("\n")) {
             seen += 1;
-            if let Err(why) = check(&command) {
+            if let Err(why) = check(&command, file.extension().is_some_and(|end| end == "md")) {
                 wrong.push(format!("{}: '{command}': {}", file.display(), why.lines().next().unwrap_or_default()));
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(seen > 10, "only {seen} commands found: does the search still work?");
+    assert!(seen >= 5, "only {seen} commands found: does the search still work?");
 }
 
 #[test]
@@ -97,6 +99,7 @@ fn the_search_for_commands_works() {
         words("peat data get {model} <name> [--version 1] --fresh"),
         ["peat", "data", "get", "0model", "0name", "--fresh"]
     );
-    assert!(check("peat model method run x execute --input run=\"y\"").is_ok());
-    assert!(check("peat modle").is_err());
+    assert!(check("peat model method run x execute --input run=\"y\"", false).is_ok());
+    assert!(check("peat modle", true).is_err());
+    assert!(check("peat model get", false).is_err() && check("peat model get", true).is_ok());
 }

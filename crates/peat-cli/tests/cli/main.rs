@@ -2,4 +2,5 @@
 
 mod grammar;
 mod hints;
+mod licences;
 mod sandbox;

@@ -1,0 +1,25 @@
+# What continuous integration does.
+ci:
+    .ci/run
+
+# The tests that need no network and no service.
+test:
+    cargo test --workspace
+
+# The long tier: everything in ci, then whatever each crate marks as ignored because it takes minutes.
+soak:
+    cargo test --workspace --release -- --include-ignored
+
+# Request budgets and the macro benchmark.
+bench:
+    cargo bench --workspace
+
+# What a contributor runs before pushing.
+check:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+
+# Write the generated page of the manual again.
+manual:
+    cargo run -q -p peat-cli -- help --markdown > docs/manual/src/commands.md
