@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+#[allow(dead_code)] // until the engine is connected
 pub(crate) struct Sandbox {
     dir: tempfile::TempDir,
     vars: Vec<(String, String)>,
@@ -20,6 +21,7 @@ pub(crate) struct Ran {
     pub err: String,
 }
 
+#[allow(dead_code)]
 impl Sandbox {
     /// An empty folder that is no repo.
     pub fn new() -> Self {
