@@ -1,4 +1,4 @@
 //! Fakes and harnesses for Peat's own tests.
 
-pub mod clock;
-pub mod conformance;
+pub mod explore;
+pub mod sim;
