@@ -1,4 +1,8 @@
 //! Fakes and harnesses for Peat's own tests.
 
+pub mod clock;
+pub mod conformance;
 pub mod explore;
+pub mod liars;
+pub mod s3;
 pub mod sim;

@@ -1,0 +1,274 @@
+//! An S3 server in this process: signatures are checked, every request is logged, faults are scripted, lies are told.
+//!
+//! It runs on a thread and a runtime of its own, so the tests may pause their clock, block, or start other processes.
+
+mod bucket;
+mod script;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use peat_types::Env;
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{Body, HttpError};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+pub use script::{Canned, Fault};
+
+use crate::liars::Lie;
+use bucket::Buckets;
+use script::Script;
+
+/// The access key that the server knows.
+pub const ACCESS_KEY: &str = "testkit-access-key";
+/// Its secret.
+pub const SECRET_KEY: &str = "testkit-secret-key";
+/// The bucket that is there from the start.
+pub const BUCKET: &str = "bucket";
+
+/// One request as it came over the wire.
+#[derive(Clone, Debug)]
+pub struct Logged {
+    /// Method.
+    pub method: Method,
+    /// Path as sent: `/bucket/key`.
+    pub path: String,
+    /// Query as sent, empty without one.
+    pub query: String,
+    /// All headers.
+    pub headers: HeaderMap,
+    /// Status of the reply; none when the connection was dropped instead.
+    pub status: Option<StatusCode>,
+}
+
+impl Logged {
+    /// The key, or the empty string for a request to the bucket.
+    pub fn key(&self) -> &str {
+        self.path.trim_start_matches('/').split_once('/').map_or("", |(_, key)| key)
+    }
+
+    /// A header as text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+#[derive(Default)]
+struct Control {
+    log: Vec<Logged>,
+    script: Script,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+struct Shared {
+    buckets: Buckets,
+    control: Mutex<Control>,
+    env: Env,
+}
+
+impl Shared {
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A running server. It stops when dropped.
+pub struct S3Server {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl S3Server {
+    /// Starts a server on a free port of the loopback interface, with the empty bucket [`BUCKET`].
+    ///
+    /// # Errors
+    /// When there is no port or thread to be had.
+    pub fn start() -> std::io::Result<Self> {
+        let env = Env::system([]);
+        let shared = Arc::new(Shared { buckets: Buckets::new(&env), control: Mutex::default(), env });
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let (stop, stopped) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let of_thread = shared.clone();
+        let thread = std::thread::Builder::new().name("s3-server".to_owned()).spawn(move || {
+            runtime.block_on(async move {
+                tokio::select! {
+                    () = serve(listener, of_thread) => {}
+                    _ = stopped => {}
+                }
+            });
+        })?;
+        Ok(Self { address, shared, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// `http://127.0.0.1:port`
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// URL of a store in the bucket.
+    pub fn url(&self) -> String {
+        format!("s3://{BUCKET}/peat")
+    }
+
+    /// The environment variables that lead a client here.
+    pub fn vars(&self) -> [(String, String); 4] {
+        [
+            ("AWS_ACCESS_KEY_ID", ACCESS_KEY.to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", SECRET_KEY.to_owned()),
+            ("AWS_ENDPOINT_URL_S3", self.endpoint()),
+            ("AWS_REGION", "us-east-1".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+    }
+
+    /// Everything that was asked so far, in the order it came.
+    pub fn log(&self) -> Vec<Logged> {
+        self.shared.control().log.clone()
+    }
+
+    /// Forgets what was asked so far.
+    pub fn clear_log(&self) {
+        self.shared.control().log.clear();
+    }
+
+    /// Lets the `nth` request (from now, counting from 1) with `method` to a key that contains `key` fail. Listings and
+    /// other requests to the bucket have the empty key.
+    pub fn script(&self, method: Method, key: &str, nth: u32, fault: Fault) {
+        self.script_times(method, key, nth, 1, fault);
+    }
+
+    /// Like [`Self::script`], for `times` requests in a row.
+    pub fn script_times(&self, method: Method, key: &str, nth: u32, times: u32, fault: Fault) {
+        self.shared.control().script.add(method, key, nth, times, fault);
+    }
+
+    /// Sets a header of every reply from now on, such as `Date`.
+    ///
+    /// # Errors
+    /// When it cannot stand in a header.
+    pub fn set_header(&self, name: &'static str, value: &str) -> Result<(), http::Error> {
+        let header = (HeaderName::from_static(name), HeaderValue::from_str(value)?);
+        self.shared.control().headers.push(header);
+        Ok(())
+    }
+
+    /// Tells a lie from now on, or the truth again.
+    pub fn set_lie(&self, lie: Option<Lie>) {
+        if let Some(Lie::BadDate(seconds)) = lie {
+            let date = self.shared.env.now().as_millis() / 1000 + seconds;
+            let text = jiff::Timestamp::from_second(date)
+                .map(|date| date.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string())
+                .unwrap_or_default();
+            let _ = self.set_header("date", &text);
+        }
+        self.shared.buckets.set_lie(lie);
+    }
+
+    /// The stored keys of the bucket.
+    pub fn keys(&self) -> Vec<String> {
+        self.shared.buckets.keys(BUCKET)
+    }
+}
+
+impl Drop for S3Server {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) {
+    let Ok(listener) = TcpListener::from_std(listener) else { return };
+    let service = {
+        let mut builder = S3ServiceBuilder::new(shared.buckets.clone());
+        builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        builder.build()
+    };
+    while let Ok((stream, _)) = listener.accept().await {
+        let _ = stream.set_nodelay(true);
+        let (shared, service) = (shared.clone(), service.clone());
+        tokio::spawn(async move {
+            let answer = service_fn(move |request| answer(request, shared.clone(), service.clone()));
+            let mut builder = auto::Builder::new(TokioExecutor::new());
+            builder.http1().timer(TokioTimer::new());
+            // An error here is the dropped connection that was scripted, or a client that went away.
+            let _ = builder.serve_connection(TokioIo::new(stream), answer).await;
+        });
+    }
+}
+
+/// An error that makes the connection drop.
+#[derive(Debug)]
+struct Dropped;
+
+impl std::fmt::Display for Dropped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("dropped by script")
+    }
+}
+
+impl std::error::Error for Dropped {}
+
+async fn answer(
+    request: Request<Incoming>,
+    shared: Arc<Shared>,
+    service: S3Service,
+) -> Result<Response<Body>, Dropped> {
+    let logged = Logged {
+        method: request.method().clone(),
+        path: request.uri().path().to_owned(),
+        query: request.uri().query().unwrap_or_default().to_owned(),
+        headers: request.headers().clone(),
+        status: None,
+    };
+    let (number, fault) = {
+        let mut control = shared.control();
+        let fault = control.script.next(&logged.method, logged.key());
+        control.log.push(logged);
+        (control.log.len() - 1, fault)
+    };
+    let request = request.map(Body::from);
+    let mut reply = match fault {
+        None => plain(service.call(request).await),
+        Some(fault) => fault.play(request, &service, &shared.env).await?,
+    };
+    let headers = reply.headers_mut();
+    if let Ok(id) = HeaderValue::from_str(&format!("request-{number}")) {
+        headers.entry("x-amz-request-id").or_insert(id);
+    }
+    let mut control = shared.control();
+    for (name, value) in &control.headers {
+        headers.insert(name, value.clone());
+    }
+    let status = reply.status();
+    if let Some(logged) = control.log.get_mut(number) {
+        logged.status = Some(status);
+    }
+    Ok(reply)
+}
+
+/// The framework's own failures are replies as well.
+fn plain(reply: Result<Response<Body>, HttpError>) -> Response<Body> {
+    reply.unwrap_or_else(|_| {
+        let mut reply = Response::new(Body::empty());
+        *reply.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        reply
+    })
+}
