@@ -6,7 +6,9 @@ mod key;
 mod latency;
 mod memory;
 mod metered;
+mod open;
 mod prefix;
+mod s3;
 mod store;
 mod url;
 
@@ -15,6 +17,7 @@ pub use file::{Durability, FileStore};
 pub use latency::LatencyStore;
 pub use memory::MemoryStore;
 pub use metered::{Count, Counts, Meter, Metered, Op};
+pub use open::{OpenOptions, Timeouts, open};
 pub use prefix::PrefixStore;
 pub use store::{Created, List, Listed, Meta, Object, Page, Range, Store};
 pub use url::StoreUrl;

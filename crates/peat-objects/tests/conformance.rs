@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use peat_objects::{Durability, FileStore, LatencyStore, MemoryStore, Metered, PrefixStore, Store};
+use peat_objects::{Durability, FileStore, LatencyStore, MemoryStore, Metered, OpenOptions, PrefixStore, Store, open};
 use peat_testkit::clock::tokio_env;
 use peat_testkit::conformance;
+use peat_testkit::s3::S3Server;
+use peat_types::Env;
 
 #[track_caller]
 fn assert_none(failures: &[String]) {
@@ -35,4 +37,25 @@ async fn decorated() {
     let store: Arc<dyn Store> = Arc::new(store);
     assert_none(&conformance::run(&store, &env).await);
     assert!(meter.snapshot().total().requests > 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn s3() {
+    let server = S3Server::start().unwrap();
+    let env = Env::system(server.vars());
+    let store = open(&server.url().parse().unwrap(), &OpenOptions::default(), &env).unwrap();
+    assert_none(&conformance::run(&store, &env).await);
+}
+
+/// A server that somebody started: `PEAT_TEST_STORE` is its URL, the rest is in the variables of the AWS tools.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[allow(clippy::disallowed_methods)] // the variables of this process are the way to say which server
+async fn real_server() {
+    let env = Env::system(std::env::vars());
+    let Some(url) = env.var("PEAT_TEST_STORE") else {
+        eprintln!("SKIPPED: real_server, because PEAT_TEST_STORE is not set");
+        return;
+    };
+    let store = open(&url.parse().unwrap(), &OpenOptions::default(), &env).unwrap();
+    assert_none(&conformance::run(&store, &env).await);
 }

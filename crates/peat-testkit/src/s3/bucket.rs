@@ -159,6 +159,9 @@ impl S3 for Buckets {
             None => (stored.bytes, None),
             Some(range) => {
                 let span = range.check(size as u64)?;
+                if span.is_empty() {
+                    return Err(s3_error!(InvalidRange));
+                }
                 let index = |at: u64| usize::try_from(at).unwrap_or(size);
                 let bytes = stored.bytes.slice(index(span.start)..index(span.end));
                 (bytes, Some(format!("bytes {}-{}/{size}", span.start, span.end - 1)))

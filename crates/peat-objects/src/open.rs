@@ -1,0 +1,86 @@
+//! From a URL to a store.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use peat_types::{Env, Result};
+
+use crate::s3::S3Store;
+use crate::{Durability, FileStore, MemoryStore, Meter, Metered, Store, StoreUrl};
+
+/// How long to wait for a store on a network. Bodies that keep moving have no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For a connection with TLS.
+    pub connect: Duration,
+    /// From the last byte sent to the first byte of the reply.
+    pub first_byte: Duration,
+    /// Between two pieces of the reply.
+    pub idle: Duration,
+    /// For the whole of a create, whose callers would rather look than wait.
+    pub create: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { connect: seconds(5), first_byte: seconds(20), idle: seconds(20), create: seconds(10) }
+    }
+}
+
+/// Settings of a store beside its URL. What is not set comes from the environment variables that the AWS tools use.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// S3: address of the server, `https://host[:port]`. Else `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, then AWS.
+    pub endpoint: Option<String>,
+    /// S3: region. Else `AWS_REGION`, `AWS_DEFAULT_REGION`, the profile, `us-east-1`.
+    pub region: Option<String>,
+    /// S3: profile of the AWS configuration files. Else `AWS_PROFILE`.
+    pub profile: Option<String>,
+    /// S3: the bucket in the path rather than in the host name. Else yes for an endpoint of one's own and for a bucket
+    /// with a dot.
+    pub path_style: Option<bool>,
+    /// S3: PEM file of certificates to trust besides the system's. Else `AWS_CA_BUNDLE`, `SSL_CERT_FILE`.
+    pub ca_bundle: Option<PathBuf>,
+    /// S3: time-outs.
+    pub timeouts: Timeouts,
+    /// S3: how often a request other than a create is repeated when the server is busy or lost.
+    pub retries: u32,
+    /// Files: how sure a write is when it returns.
+    pub durability: Durability,
+    /// Counts requests: those on the wire for S3, those at the seam for other stores.
+    pub meter: Option<Meter>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            region: None,
+            profile: None,
+            path_style: None,
+            ca_bundle: None,
+            timeouts: Timeouts::default(),
+            retries: 3,
+            durability: Durability::Full,
+            meter: None,
+        }
+    }
+}
+
+/// Opens the store at `url`. Nothing is contacted or loaded before the first request.
+///
+/// # Errors
+/// `Invalid` for settings that cannot be right.
+pub fn open(url: &StoreUrl, options: &OpenOptions, env: &Env) -> Result<Arc<dyn Store>> {
+    let seam: Arc<dyn Store> = match url {
+        StoreUrl::S3 { bucket, prefix } => return Ok(Arc::new(S3Store::new(bucket, prefix, options, env)?)),
+        StoreUrl::File { root } => Arc::new(FileStore::new(root, options.durability, env)),
+        StoreUrl::Memory => Arc::new(MemoryStore::with_clock(env)),
+    };
+    Ok(match &options.meter {
+        Some(meter) => Arc::new(Metered::with_meter(seam, meter.clone())),
+        None => seam,
+    })
+}

@@ -1,0 +1,361 @@
+//! A bucket behind the S3 protocol.
+//!
+//! `object_store` builds and signs the requests. What came back is judged here, from the raw reply: the library's own
+//! idea of "not found" would include a missing bucket and the page of a proxy.
+
+mod aws_chain;
+mod client;
+mod credentials;
+mod explain;
+mod reply;
+mod wire;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use object_store::aws::AmazonS3;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+use peat_types::{Env, Error, Kind, Result};
+use tokio::sync::OnceCell;
+
+use crate::key::{check_key, check_list};
+use crate::{Created, List, Listed, Meta, Object, Op, OpenOptions, Page, Range, Store, StoreUrl};
+use client::Settings;
+use credentials::{Credentials, Source};
+use explain::Subject;
+use reply::Reply;
+use wire::{Context, Exchange, Lost, Wire};
+
+/// Longest wait before a repetition, also when the server asks for more.
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+
+/// A folder of a bucket. Connects and loads credentials on the first request.
+pub(crate) struct S3Store {
+    url: StoreUrl,
+    /// Empty, or ends in `/`.
+    prefix: String,
+    settings: Settings,
+    options: OpenOptions,
+    credentials: Arc<Credentials>,
+    env: Env,
+    bucket: OnceCell<AmazonS3>,
+}
+
+/// One request to the library, made afresh for every attempt.
+enum Request<'a> {
+    Get(&'a str, Range),
+    Head(&'a str),
+    Put(&'a str, PutMode, Bytes),
+    List(&'a List),
+    Delete(&'a str),
+}
+
+impl S3Store {
+    pub(crate) fn new(bucket: &str, prefix: &str, options: &OpenOptions, env: &Env) -> Result<Self> {
+        let url = StoreUrl::S3 { bucket: bucket.to_owned(), prefix: prefix.to_owned() };
+        let settings = Settings::new(bucket, options, env).map_err(|e| {
+            let message = format!("open {url}: {e}");
+            e.context(message)
+        })?;
+        let source = Source::choose(options.profile.as_deref(), env)?;
+        Ok(Self {
+            url,
+            prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
+            settings,
+            options: options.clone(),
+            credentials: Arc::new(Credentials::new(source, env)),
+            env: env.clone(),
+            bucket: OnceCell::new(),
+        })
+    }
+
+    async fn bucket(&self) -> Result<&AmazonS3> {
+        let connect = async || {
+            let client = self.settings.http(&self.options)?;
+            let region = self.settings.region(self.credentials.source()).await;
+            let (timeouts, meter, env) = (self.options.timeouts, self.options.meter.clone(), self.env.clone());
+            let wire = Wire { client, timeouts, meter, env };
+            self.settings.bucket(wire, self.credentials.clone(), &region)
+        };
+        self.bucket.get_or_try_init(connect).await
+    }
+
+    fn path(&self, key: &str) -> Result<Path> {
+        check_key(key)?;
+        Path::parse(format!("{}{key}", self.prefix)).map_err(|e| Error::internal(e.to_string()))
+    }
+
+    /// Lets the library make the request. Its own result is of no interest: the exchange has the raw one.
+    async fn make(&self, bucket: &AmazonS3, request: &Request<'_>) -> Result<()> {
+        match request {
+            Request::Get(key, range) => {
+                let range = match *range {
+                    Range::All => None,
+                    Range::Part { offset, len } => Some(GetRange::Bounded(offset..offset.saturating_add(len.max(1)))),
+                    Range::Last { len } => Some(GetRange::Suffix(len)),
+                };
+                let _ = bucket.get_opts(&self.path(key)?, GetOptions { range, ..GetOptions::default() }).await;
+            }
+            Request::Head(key) => {
+                let _ = bucket.head(&self.path(key)?).await;
+            }
+            Request::Put(key, mode, body) => {
+                let payload = PutPayload::from_bytes(body.clone());
+                let _ = bucket.put_opts(&self.path(key)?, payload, mode.clone().into()).await;
+            }
+            Request::List(list) => {
+                let options = PaginatedListOptions {
+                    delimiter: list.delimiter.then_some("/".into()),
+                    max_keys: list.max_keys.map(usize::from),
+                    page_token: list.token.clone(),
+                    ..PaginatedListOptions::default()
+                };
+                let prefix = format!("{}{}", self.prefix, list.prefix);
+                let _ =
+                    bucket.list_paginated(Some(&prefix).filter(|p| !p.is_empty()).map(String::as_str), options).await;
+            }
+            Request::Delete(key) => {
+                let path = self.path(key)?;
+                let paths = futures::stream::once(async move { Ok(path) }).boxed();
+                let _ = bucket.delete_stream(paths).next().await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn attempt(&self, op: Op, key: &str, request: &Request<'_>) -> Result<Result<Reply, Lost>> {
+        let bucket = self.bucket().await.map_err(|e| self.about(op, key, |s| s.refused(e)))?;
+        let context = Context::new(op, key);
+        let make = Box::pin(context.run(self.make(bucket, request)));
+        if op == Op::Create {
+            let limit = self.options.timeouts.create;
+            match self.env.timeout(limit, make).await {
+                Some(made) => made?,
+                None => return Ok(Err(Lost::NoReply(limit))),
+            }
+        } else {
+            make.await?;
+        }
+        match std::mem::take(&mut *context.exchange()) {
+            Exchange { refused: Some(error), .. } => Err(self.about(op, key, |s| s.refused(error))),
+            Exchange { lost: Some(lost), .. } => Ok(Err(lost)),
+            Exchange { reply: Some(reply), .. } => Ok(Ok(reply)),
+            Exchange { .. } => Err(self.about(op, key, |s| s.error(Kind::Internal, "the request was not made"))),
+        }
+    }
+
+    /// The raw reply, after the repetitions that are allowed: none for a create, whose outcome the caller looks up; for
+    /// the others while the server is busy or lost. Credentials that the server calls ended are renewed once for all.
+    async fn request(&self, op: Op, key: &str, request: Request<'_>) -> Result<Result<Reply, Lost>> {
+        let (mut tries, mut renewed) = (0, false);
+        loop {
+            let outcome = self.attempt(op, key, &request).await?;
+            if let Ok(reply) = &outcome
+                && !renewed
+                && self.credentials.source().renewable()
+                && credentials_ended(reply)
+            {
+                renewed = true;
+                self.credentials.renew().await;
+                continue;
+            }
+            let limit = match &outcome {
+                _ if op == Op::Create => 0,
+                // Nobody there: somebody waiting wants to know soon.
+                Err(Lost::Connect(_)) => self.options.retries.min(1),
+                Err(Lost::NoReply(_) | Lost::Stalled(_) | Lost::Broken(_)) => self.options.retries,
+                Ok(reply) if busy(reply) => self.options.retries,
+                _ => 0,
+            };
+            if tries >= limit {
+                return Ok(outcome);
+            }
+            let asked = outcome.as_ref().ok().and_then(Reply::retry_after).map(Duration::from_secs);
+            let back_off = (FIRST_BACKOFF * 2_u32.saturating_pow(tries)).min(MAX_BACKOFF);
+            let wait = asked.unwrap_or_default() + self.env.jitter(back_off);
+            self.env.sleep(wait.min(MAX_BACKOFF)).await;
+            tries += 1;
+        }
+    }
+
+    fn about(&self, op: Op, key: &str, error: impl FnOnce(&Subject<'_>) -> Error) -> Error {
+        let store = self.url.to_string();
+        let source = self.credentials.source();
+        error(&Subject { op, store: &store, key, settings: &self.settings, source, env: &self.env })
+    }
+
+    /// The reply, or why there is none.
+    async fn reply(&self, op: Op, key: &str, request: Request<'_>) -> Result<Reply> {
+        let outcome = self.request(op, key, request).await?;
+        outcome.map_err(|lost| self.about(op, key, |s| s.lost(&lost)))
+    }
+
+    fn refusal(&self, op: Op, key: &str, reply: &Reply) -> Error {
+        self.about(op, key, |s| s.refusal(reply))
+    }
+
+    /// A 2xx to a write, which must be what S3 would say.
+    fn written(&self, op: Op, key: &str, reply: &Reply) -> Result<Meta> {
+        if !reply.status.is_success() || reply.error().is_some() {
+            return Err(self.refusal(op, key, reply));
+        }
+        if !reply.confirms_object() {
+            return Err(self.about(op, key, |s| s.not_s3(reply, "no ETag confirms the object")));
+        }
+        Ok(reply.meta())
+    }
+
+    fn object(&self, key: &str, range: Range, reply: &Reply) -> Result<Object> {
+        let odd = |why: &str| Err(self.about(Op::Get, key, |s| s.not_s3(reply, why)));
+        let (bytes, meta) = (reply.body.clone(), reply.meta());
+        let length = bytes.len() as u64;
+        if !reply.confirms_object() {
+            return odd("no ETag confirms the object");
+        }
+        if reply.status.as_u16() != 206 {
+            // All was asked for, or the server does not know ranges.
+            let span = range.resolve(length);
+            let index = |at: u64| usize::try_from(at).unwrap_or(bytes.len());
+            return Ok(Object { bytes: bytes.slice(index(span.start)..index(span.end)), size: length, meta });
+        }
+        let Some((first, last, size)) = reply.content_range() else { return odd("there is no Content-Range") };
+        let span = range.resolve(size);
+        if (first, last.checked_add(1)) != (span.start, Some(span.end)) || span.end - span.start != length {
+            return odd("it is another range than was asked for");
+        }
+        Ok(Object { bytes, size, meta })
+    }
+
+    /// The range lies past the end; the caller still learns the size.
+    async fn past_the_end(&self, key: &str, reply: &Reply) -> Result<Option<Object>> {
+        let empty = |size, meta| Ok(Some(Object { bytes: Bytes::new(), size, meta }));
+        if let Some(size) = reply.size_of_unsatisfied() {
+            return empty(size, reply.meta());
+        }
+        let head = self.reply(Op::Get, key, Request::Head(key)).await?;
+        match head.header("content-length").and_then(|length| length.parse().ok()) {
+            Some(size) if head.status.is_success() => empty(size, head.meta()),
+            _ if head.status.as_u16() == 404 => Ok(None),
+            _ => Err(self.refusal(Op::Get, key, &head)),
+        }
+    }
+
+    fn page(&self, list: &List, reply: &Reply) -> Result<Page> {
+        let odd = |why: String| self.about(Op::List, &list.prefix, |s| s.not_s3(reply, &why));
+        let parsed = reply.list().map_err(odd)?;
+        let strip = |key: &str| match key.strip_prefix(&self.prefix) {
+            Some(key) if key.starts_with(&list.prefix) => Ok(key.to_owned()),
+            _ => Err(self.about(Op::List, &list.prefix, |s| {
+                s.error(Kind::Damaged, &format!("the listing holds '{key}', which is not below it"))
+            })),
+        };
+        let mut page =
+            Page { token: parsed.next_continuation_token.filter(|_| parsed.is_truncated), ..Page::default() };
+        for object in parsed.contents {
+            let key = strip(&object.key)?;
+            // Consoles mark folders by empty objects that end in a slash.
+            if !key.is_empty() && !key.ends_with('/') {
+                let last_modified = object.last_modified.and_then(|time| time.parse().ok());
+                page.keys.push(Listed { key, size: object.size, last_modified });
+            }
+        }
+        for common in parsed.common_prefixes {
+            page.prefixes.push(strip(&common.prefix)?);
+        }
+        Ok(page)
+    }
+}
+
+/// Worth repeating: the server says itself that it could not.
+fn busy(reply: &Reply) -> bool {
+    let listed = matches!(reply.status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504);
+    let code = || reply.error().map(|error| error.code);
+    listed || code().is_some_and(|code| matches!(code.as_str(), "RequestTimeout" | "SlowDown" | "InternalError"))
+}
+
+fn credentials_ended(reply: &Reply) -> bool {
+    !reply.status.is_success()
+        && reply.error().is_some_and(|error| {
+            matches!(
+                error.code.as_str(),
+                "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired" | "InvalidToken"
+            )
+        })
+}
+
+/// The server says that the object is there, in one of the ways servers do.
+fn exists(reply: &Reply) -> bool {
+    let code = || reply.error().map(|error| error.code).unwrap_or_default();
+    match reply.status.as_u16() {
+        412 | 304 => true,
+        409 => matches!(code().as_str(), "FileAlreadyExists" | "ObjectAlreadyExists" | "BlobAlreadyExists"),
+        _ => false,
+    }
+}
+
+#[async_trait]
+impl Store for S3Store {
+    async fn get(&self, key: &str, range: Range) -> Result<Option<Object>> {
+        let reply = self.reply(Op::Get, key, Request::Get(key, range)).await?;
+        match reply.status.as_u16() {
+            200 | 206 => self.object(key, range, &reply).map(Some),
+            404 if reply.error().is_some_and(|error| error.code == "NoSuchKey") => Ok(None),
+            416 => self.past_the_end(key, &reply).await,
+            _ => Err(self.refusal(Op::Get, key, &reply)),
+        }
+    }
+
+    async fn create(&self, key: &str, body: Bytes) -> Result<Created> {
+        let reply = self.reply(Op::Create, key, Request::Put(key, PutMode::Create, body)).await?;
+        if exists(&reply) {
+            return Ok(Created::Exists);
+        }
+        self.written(Op::Create, key, &reply).map(Created::Created)
+    }
+
+    async fn put(&self, key: &str, body: Bytes) -> Result<Meta> {
+        let reply = self.reply(Op::Put, key, Request::Put(key, PutMode::Overwrite, body)).await?;
+        self.written(Op::Put, key, &reply)
+    }
+
+    async fn list(&self, list: &List) -> Result<Page> {
+        check_list(list)?;
+        let reply = self.reply(Op::List, &list.prefix, Request::List(list)).await?;
+        match reply.status.as_u16() {
+            200 if reply.error().is_none() => self.page(list, &reply),
+            _ => Err(self.refusal(Op::List, &list.prefix, &reply)),
+        }
+    }
+
+    async fn delete(&self, key: &str) -> Result<()> {
+        let reply = self.reply(Op::Delete, key, Request::Delete(key)).await?;
+        let absent = || reply.error().is_some_and(|error| error.code == "NoSuchKey");
+        match reply.status.as_u16() {
+            200 | 202 | 204 if reply.error().is_none() && reply.body.is_empty() => Ok(()),
+            404 if absent() => Ok(()),
+            200 | 202 if reply.error().is_none() => {
+                Err(self.about(Op::Delete, key, |s| s.not_s3(&reply, "the reply has a body")))
+            }
+            _ => Err(self.refusal(Op::Delete, key, &reply)),
+        }
+    }
+}
+
+impl fmt::Display for S3Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.url.fmt(f)
+    }
+}
+
+impl fmt::Debug for S3Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("S3Store").field("url", &self.url).field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

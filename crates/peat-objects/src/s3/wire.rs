@@ -1,0 +1,201 @@
+//! The decorator around the HTTP client: it sees every request and reply as they are on the wire, bounds the waiting,
+//! counts, and refuses to send a create that lost its condition on the way.
+
+use std::error::Error as StdError;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures::stream::{self, StreamExt};
+use http_body_util::BodyExt;
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+};
+use peat_types::{Env, Error};
+use tokio::sync::Notify;
+
+use super::reply::Reply;
+use crate::{Count, Meter, Op, Timeouts};
+
+/// Bodies up to this size are sent in one piece.
+const PIECE: usize = 64 * 1024;
+
+/// Why there is no reply.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Lost {
+    /// No connection: nothing was sent.
+    #[error("cannot connect")]
+    Connect(#[source] reqwest::Error),
+    /// The reply did not come.
+    #[error("no reply within {} s", .0.as_secs_f32())]
+    NoReply(Duration),
+    /// The reply stopped coming.
+    #[error("the reply stopped for {} s", .0.as_secs_f32())]
+    Stalled(Duration),
+    /// The connection broke.
+    #[error("the connection broke")]
+    Broken(#[source] reqwest::Error),
+    /// A create without its condition.
+    #[error("the request lost its If-None-Match header and was not sent")]
+    Unconditional,
+    /// A request that could not be put together.
+    #[error("the request could not be built")]
+    Unbuilt(#[source] reqwest::Error),
+}
+
+/// What one request of the seam became.
+#[derive(Default)]
+pub(super) struct Exchange {
+    pub reply: Option<Reply>,
+    pub lost: Option<Lost>,
+    /// What kept the credentials from being loaded.
+    pub refused: Option<Error>,
+}
+
+/// The request of the seam that is being made, for those who are called by the library in between.
+#[derive(Clone)]
+pub(super) struct Context {
+    pub op: Op,
+    /// As the seam knows it: relative to the store.
+    pub key: Arc<str>,
+    exchange: Arc<Mutex<Exchange>>,
+}
+
+tokio::task_local! {
+    static CONTEXT: Context;
+}
+
+impl Context {
+    pub fn new(op: Op, key: &str) -> Self {
+        Self { op, key: key.into(), exchange: Arc::default() }
+    }
+
+    /// Runs `request` so that the connector and the credentials find this context.
+    pub async fn run<T>(&self, request: impl Future<Output = T>) -> T {
+        CONTEXT.scope(self.clone(), request).await
+    }
+
+    /// The context of the request that is being made.
+    pub fn current() -> Option<Self> {
+        CONTEXT.try_with(Clone::clone).ok()
+    }
+
+    pub fn exchange(&self) -> MutexGuard<'_, Exchange> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gives out the one client that was built for the store.
+#[derive(Clone, Debug)]
+pub(super) struct Wire {
+    pub client: reqwest::Client,
+    pub timeouts: Timeouts,
+    pub meter: Option<Meter>,
+    pub env: Env,
+}
+
+impl HttpConnector for Wire {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl HttpService for Wire {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let context = Context::current().unwrap_or_else(|| Context::new(Op::Get, ""));
+        match self.exchange(&context, request).await {
+            Ok(reply) => {
+                let mut response = http::Response::new(HttpResponseBody::from(reply.body.clone()));
+                *response.status_mut() = reply.status;
+                *response.headers_mut() = reply.headers.clone();
+                context.exchange().reply = Some(reply);
+                Ok(response)
+            }
+            Err(lost) => {
+                let error = HttpError::new(HttpErrorKind::Unknown, std::io::Error::other(lost.to_string()));
+                context.exchange().lost = Some(lost);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Wire {
+    async fn exchange(&self, context: &Context, request: HttpRequest) -> Result<Reply, Lost> {
+        let condition = request.headers().get(http::header::IF_NONE_MATCH);
+        if context.op == Op::Create && condition.is_none_or(|value| value != "*") {
+            return Err(Lost::Unconditional);
+        }
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        self.count(context, Count { requests: 1, bytes_in: 0, bytes_out: body.len() as u64 });
+        let moved = Arc::new(Notify::new());
+        let request = http::Request::from_parts(head, in_pieces(body, &moved));
+        let request = reqwest::Request::try_from(request).map_err(Lost::Unbuilt)?;
+
+        let mut response = pin!(self.client.execute(request));
+        let mut response = loop {
+            tokio::select! {
+                biased;
+                response = &mut response => break response.map_err(classify)?,
+                () = moved.notified() => {}
+                () = self.env.sleep(self.timeouts.first_byte) => return Err(Lost::NoReply(self.timeouts.first_byte)),
+            }
+        };
+        let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
+        let mut body = BytesMut::new();
+        loop {
+            let piece = self.env.timeout(self.timeouts.idle, response.chunk()).await;
+            match piece.ok_or(Lost::Stalled(self.timeouts.idle))?.map_err(classify)? {
+                Some(piece) => {
+                    self.count(context, Count { requests: 0, bytes_in: piece.len() as u64, bytes_out: 0 });
+                    body.extend_from_slice(&piece);
+                }
+                None => return Ok(Reply { status, headers, body: body.freeze() }),
+            }
+        }
+    }
+
+    fn count(&self, context: &Context, count: Count) {
+        if let Some(meter) = &self.meter {
+            meter.add(context.op, &context.key, count);
+        }
+    }
+}
+
+/// A body that tells when a piece of it was taken, so that a slow upload is not mistaken for a silent server. Its length
+/// is in the headers already.
+fn in_pieces(body: Bytes, moved: &Arc<Notify>) -> reqwest::Body {
+    if body.len() <= PIECE {
+        return body.into();
+    }
+    let moved = moved.clone();
+    let pieces = (0..body.len()).step_by(PIECE).map(move |at| body.slice(at..(at + PIECE).min(body.len())));
+    reqwest::Body::wrap_stream(stream::iter(pieces).map(move |piece| {
+        moved.notify_one();
+        Ok::<_, std::io::Error>(piece)
+    }))
+}
+
+fn classify(error: reqwest::Error) -> Lost {
+    let error = error.without_url();
+    if error.is_connect() { Lost::Connect(error) } else { Lost::Broken(error) }
+}
+
+/// The causes of an error in one line, without repeating those that repeat their own cause.
+pub(super) fn causes(error: &dyn StdError) -> String {
+    let mut line = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let text = error.to_string();
+        if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+        next = error.source();
+    }
+    line
+}
