@@ -75,8 +75,14 @@ impl Default for Params {
 pub enum Segment {
     /// The log entry with this number.
     Log(Seq),
-    /// A pack: the writer's head when its upload began, and its random id.
+    /// A pack: the slot it was uploaded for (`s + 1` when the head was `s`), and its random id.
     Pack(Seq, PackId),
+}
+
+impl Segment {
+    /// Stands for the object that holds the reference itself, in a section whose slot is not known yet. Offsets then
+    /// count from the start of the section (or, in directory pages, from the first section; two's complement).
+    pub(crate) const OWN: Self = Self::Log(Seq(u64::MAX));
 }
 
 /// Where a record lies, resolved to an object.
@@ -288,6 +294,9 @@ pub struct TxUnit {
     pub unit: Unit,
     /// The seq it was planned on.
     pub expected: Option<Seq>,
+    /// Root page of the table it was planned on. A checkpoint moves the table without touching the seq; what was
+    /// planned on the old pages would undo that and may point at what is gone.
+    pub planned: Option<Ref>,
     /// The unit after the transaction. Its `last_seq` is the entry's.
     pub row: UnitRow,
 }
@@ -317,6 +326,8 @@ pub struct TxHead {
     pub ext_log: Option<Seq>,
     /// Packs it refers to outside its own section.
     pub ext_packs: Vec<(Seq, PackId)>,
+    /// Setsum of the files it added minus that of the files it took away.
+    pub setsum: [u8; 32],
     /// Offset of its section in the entry.
     pub off: u64,
     /// Length of its section.
@@ -376,10 +387,12 @@ pub struct Root {
     pub unknown: Vec<(u32, Vec<u8>)>,
 }
 
-/// Which units the newest entries changed: tags only, so a hit must be confirmed.
+/// Which units the newest entries changed: tags only, so a hit must be confirmed. A tag stands only with the newest
+/// entry that has it. The ring of `n` entries at `head` covers the slots after `head - n`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ring {
-    /// Per entry, oldest first, ending with the entry that holds the ring: 3-byte tags of the units it changed.
+    /// Per entry, oldest first, ending with the entry that holds the ring: 3-byte tags of the units it changed
+    /// and no later one did.
     pub entries: Vec<Vec<[u8; 3]>>,
 }
 

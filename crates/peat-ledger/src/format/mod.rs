@@ -3,9 +3,58 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use peat_types::{CloneId, EntryId, InstanceId, PackId, Result, Seq, Timestamp};
+use peat_types::{CloneId, Error, InstanceId, Kind, PackId, Result, Seq, Timestamp};
 
-use crate::model::{Draft, Entry, FileRow, Ref, State, TxHead};
+use crate::model::{Ref, State, TxHead};
+
+mod block;
+mod cbor;
+mod check;
+mod decode;
+mod entry;
+mod header;
+mod json;
+mod ops;
+mod pack;
+mod page;
+mod plan;
+mod query;
+mod record;
+mod refs;
+mod ring;
+mod row;
+mod state;
+mod tree;
+mod tree_write;
+mod varint;
+
+#[cfg(test)]
+mod budget_tests;
+#[cfg(test)]
+mod codec_tests;
+#[cfg(test)]
+mod entry_tests;
+#[cfg(test)]
+mod fuzz_tests;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tree_tests;
+#[cfg(test)]
+mod version_tests;
+
+pub use block::{content_in, open_block};
+pub use check::check;
+pub use decode::{decode_entry, decode_prefix};
+pub use entry::{build_entry, genesis};
+pub use json::to_json;
+pub use pack::{PackBlock, PackIndex, decode_pack};
+pub use page::page_children;
+pub use plan::plan;
+pub use query::{current, directory, directory_diff, file, packs, table, unit_rows};
+pub use ring::{RING_CHANGES, ring_tag};
+pub use row::{PackRow, decode_row, encode_row, setsum_of};
+pub use state::{decode_state, encode_state};
 
 /// Newest format this version writes and the newest it reads.
 pub const VERSION: u32 = 1;
@@ -20,11 +69,12 @@ pub trait PageSource: Send + Sync {
 /// A planned transaction in bytes: position independent, so it can be put into an entry at any place.
 #[derive(Clone, Debug)]
 pub struct Section {
-    /// Its head; offset and last seqs are filled in by [`build_entry`].
+    /// Its head. Offset and last seqs are known only once an entry holds it, and table references that lie in the
+    /// section count from its start: read them from the entry, not from here.
     pub head: TxHead,
     /// The bytes.
     pub bytes: Bytes,
-    /// Packs it introduces, which must be durable before an entry names them: key below the namespace, and body.
+    /// Packs it introduces, which must be durable before an entry names them: base, id and body.
     pub packs: Vec<(Seq, PackId, Bytes)>,
 }
 
@@ -39,104 +89,27 @@ pub struct Writer {
     pub time: Timestamp,
 }
 
-/// Entry 0 of a ledger: a pure function of `ns.json`, so that anybody can finish an interrupted creation.
-pub fn genesis(info: &crate::NsInfo) -> Result<(Bytes, State)> {
-    let _ = info;
-    Err(peat_types::Error::internal("genesis"))
+fn damaged(what: impl Into<String>) -> Error {
+    Error::damaged(what)
 }
 
-/// Turns a draft into a section: ops, content blocks (and packs for what does not fit), new unit-table pages.
-///
-/// `pack_id` gives the name of a pack that is needed; its base is `state.seq`.
-///
-/// # Errors
-/// `Conflict` when an op does not match the table it was planned on, `Invalid` when a limit is exceeded, and whatever
-/// `pages` reports.
-pub async fn plan(
-    draft: &Draft,
-    state: &State,
-    params: &crate::Params,
-    pages: &dyn PageSource,
-    pack_id: &mut (dyn FnMut() -> PackId + Send),
-) -> Result<Section> {
-    let _ = (draft, state, params, pages, pack_id);
-    Err(peat_types::Error::internal("plan"))
+fn unsupported(what: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Unsupported, format!("this version of Peat does not know {what}"))
+        .with_code("unsupported_version")
+        .with_hint("update Peat, then run the command again")
 }
 
-/// R1–R3 and guards of one section against `state`: `None` when it may be committed on it.
-///
-/// # Errors
-/// Whatever `pages` reports.
-pub async fn check(section: &Section, state: &State, pages: &dyn PageSource) -> Result<Option<crate::Dead>> {
-    let _ = (section, state, pages);
-    Err(peat_types::Error::internal("check"))
+/// Refuses to write after an entry that asks for newer writers.
+fn check_writer(state: &State) -> Result<()> {
+    if state.min_writer > VERSION {
+        return Err(unsupported(format!("how to write to a ledger of version {}", state.min_writer)));
+    }
+    Ok(())
 }
 
-/// Entry `state.seq + 1` carrying `sections` (which passed [`check`], and of which no two touch one unit).
-///
-/// # Errors
-/// `Invalid` when the entry would be larger than allowed, and whatever `pages` reports.
-pub async fn build_entry(
-    state: &State,
-    sections: &[Section],
-    entry: EntryId,
-    writer: Writer,
-    params: &crate::Params,
-    pages: &dyn PageSource,
-) -> Result<(Bytes, State)> {
-    let _ = (state, sections, entry, writer, params, pages);
-    Err(peat_types::Error::internal("build"))
-}
-
-/// A whole entry. Checks every CRC, hash, bound and path.
-///
-/// # Errors
-/// `Damaged`; `Unsupported` with code `unsupported_version` for a newer format.
-pub fn decode_entry(seq: Seq, body: &Bytes) -> Result<Entry> {
-    let _ = (seq, body);
-    Err(peat_types::Error::internal("decode"))
-}
-
-/// Header and ring from the first bytes of an entry: `Err(needed)` when `prefix` is too short.
-/// The hash of the state is not known from a prefix: it is all zero, and such a state is never built upon.
-///
-/// # Errors
-/// As [`decode_entry`].
-pub fn decode_prefix(
-    seq: Seq,
-    prefix: &Bytes,
-    size: u64,
-) -> Result<std::result::Result<(State, Vec<TxHead>, Timestamp), u64>> {
-    let _ = (seq, prefix, size);
-    Err(peat_types::Error::internal("prefix"))
-}
-
-/// The bytes under which a clone keeps a state.
-pub fn encode_state(state: &State) -> Vec<u8> {
-    let _ = state;
-    Vec::new()
-}
-
-/// Reads back [`encode_state`].
-///
-/// # Errors
-/// `Damaged`.
-pub fn decode_state(bytes: &[u8]) -> Result<State> {
-    let _ = bytes;
-    Err(peat_types::Error::internal("state"))
-}
-
-/// The bytes of a file row, with every reference resolved.
-pub fn encode_row(row: &FileRow) -> Vec<u8> {
-    let _ = row;
-    Vec::new()
-}
-
-/// Reads back [`encode_row`].
-///
-/// # Errors
-/// `Damaged`.
-pub fn decode_row(bytes: &[u8]) -> Result<FileRow> {
-    let _ = bytes;
-    Err(peat_types::Error::internal("row"))
+/// First 16 bytes of the BLAKE3 of `bytes`.
+fn hash16(bytes: &[u8]) -> [u8; 16] {
+    let mut out = [0; 16];
+    out.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
+    out
 }

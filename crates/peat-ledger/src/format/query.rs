@@ -1,0 +1,102 @@
+//! What the trees of a state say.
+
+use std::collections::BTreeMap;
+
+use peat_types::{ItemPath, PackId, Result, Seq, Unit};
+
+use super::PageSource;
+use super::page::TreeKind;
+use super::row::{
+    PackRow, rank_prefix, read_file_value, read_pack_key, read_pack_value, read_table_key, read_unit_key,
+    read_unit_value, table_key,
+};
+use super::tree::{diff, lookup, prefixed, scan};
+use crate::model::{FileRow, Rank, State, UnitRow};
+
+/// Rows of `units`, in the order asked for.
+///
+/// # Errors
+/// Whatever `pages` reports, `Damaged`, `Unsupported`.
+pub async fn unit_rows(state: &State, units: &[&Unit], pages: &dyn PageSource) -> Result<Vec<Option<UnitRow>>> {
+    let mut order: Vec<usize> = (0..units.len()).collect();
+    order.sort_unstable_by_key(|i| units[*i]);
+    let keys: Vec<&[u8]> = order.iter().map(|i| units[*i].as_str().as_bytes()).collect();
+    let found = lookup(state.root.directory.as_ref(), TreeKind::Directory, &keys, pages).await?;
+    let mut out = vec![None; units.len()];
+    for (i, value) in order.into_iter().zip(found) {
+        out[i] = value.as_ref().map(read_unit_value).transpose()?;
+    }
+    Ok(out)
+}
+
+/// All units, sorted.
+///
+/// # Errors
+/// As [`unit_rows`].
+pub async fn directory(state: &State, pages: &dyn PageSource) -> Result<Vec<(Unit, UnitRow)>> {
+    let rows = scan(state.root.directory.as_ref(), TreeKind::Directory, pages).await?;
+    rows.iter().map(|(key, value)| Ok((read_unit_key(key)?, read_unit_value(value)?))).collect()
+}
+
+/// Units that differ between two states, with their rows before and after. Pages both states share are not read.
+///
+/// # Errors
+/// As [`unit_rows`].
+pub async fn directory_diff(
+    before: &State,
+    after: &State,
+    pages: &dyn PageSource,
+) -> Result<BTreeMap<Unit, (Option<UnitRow>, Option<UnitRow>)>> {
+    let roots = (before.root.directory.as_ref(), after.root.directory.as_ref());
+    let changes = diff(roots.0, roots.1, TreeKind::Directory, pages).await?;
+    let row = |value: Option<_>| value.as_ref().map(read_unit_value).transpose();
+    changes.into_iter().map(|(key, (was, is))| Ok((read_unit_key(&key)?, (row(was)?, row(is)?)))).collect()
+}
+
+/// All files of a unit: the current ones first, then history, newest first.
+///
+/// # Errors
+/// As [`unit_rows`].
+pub async fn table(row: &UnitRow, pages: &dyn PageSource) -> Result<Vec<(Rank, ItemPath, FileRow)>> {
+    files(scan(row.table.as_ref(), TreeKind::Table, pages).await?)
+}
+
+/// The current files of a unit only: as a rule one page.
+///
+/// # Errors
+/// As [`unit_rows`].
+pub async fn current(row: &UnitRow, pages: &dyn PageSource) -> Result<Vec<(Rank, ItemPath, FileRow)>> {
+    files(prefixed(row.table.as_ref(), TreeKind::Table, &rank_prefix(Rank::Current), pages).await?)
+}
+
+/// One file of a unit.
+///
+/// # Errors
+/// As [`unit_rows`].
+pub async fn file(row: &UnitRow, rank: Rank, path: &ItemPath, pages: &dyn PageSource) -> Result<Option<FileRow>> {
+    let key = table_key(rank, path);
+    let found = lookup(row.table.as_ref(), TreeKind::Table, &[&key], pages).await?;
+    found.first().and_then(Option::as_ref).map(read_file_value).transpose()
+}
+
+/// The pack table: whether dropped, base, id, row.
+///
+/// # Errors
+/// As [`unit_rows`].
+pub async fn packs(state: &State, pages: &dyn PageSource) -> Result<Vec<(bool, Seq, PackId, PackRow)>> {
+    let rows = scan(state.root.packs.as_ref(), TreeKind::Packs, pages).await?;
+    let read = |(key, value): &(Vec<u8>, super::refs::Value)| {
+        let (dropped, base, id) = read_pack_key(key)?;
+        Ok((dropped, base, id, read_pack_value(value)?))
+    };
+    rows.iter().map(read).collect()
+}
+
+fn files(rows: Vec<super::page::Row>) -> Result<Vec<(Rank, ItemPath, FileRow)>> {
+    rows.iter()
+        .map(|(key, value)| {
+            let (rank, path) = read_table_key(key)?;
+            Ok((rank, path, read_file_value(value)?))
+        })
+        .collect()
+}

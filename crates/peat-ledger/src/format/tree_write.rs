@@ -1,0 +1,202 @@
+//! Changing a copy-on-write B+tree: new pages for the changed paths, the rest is referred to as before.
+
+use peat_types::Result;
+
+use super::page::{Page, PageSink, Row, TreeKind, shared};
+use super::refs::Value;
+use super::tree::{BoxFuture, load};
+use super::{PageSource, damaged};
+use crate::model::Ref;
+
+/// One change: the new value of a key, or its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Edit {
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Option<Value>,
+}
+
+/// Applies `edits`, sorted by key and each key once. New pages go to `sink`; the answer is the new root, or the old one
+/// when nothing changed.
+pub(crate) async fn apply(
+    root: Option<Ref>,
+    kind: TreeKind,
+    edits: &[Edit],
+    pages: &dyn PageSource,
+    sink: &mut PageSink,
+) -> Result<Option<Ref>> {
+    let mut page = match root {
+        None => {
+            let rows = edits.iter().filter_map(|edit| Some((edit.key.clone(), edit.value.clone()?))).collect();
+            Page { kind, level: 0, rows }
+        }
+        Some(at) => {
+            let mut page = load(pages, &at, kind, None).await?;
+            if !update(&mut page, edits, pages, sink).await? {
+                return Ok(Some(at));
+            }
+            page
+        }
+    };
+    // The lowest key of the whole tree is the empty one, so that no key ever sorts before its page.
+    let mut low = Vec::new();
+    loop {
+        match page.rows.as_slice() {
+            [] => return Ok(None),
+            [(_, only)] if page.level > 0 => return Ok(only.at),
+            _ => {}
+        }
+        let level = page.level;
+        let mut rows = write_split(page, low, sink)?;
+        match (rows.pop(), rows.is_empty()) {
+            (Some((_, only)), true) => return Ok(only.at),
+            (Some(last), false) => rows.push(last),
+            (None, _) => return Ok(None),
+        }
+        low = Vec::new();
+        page = Page { kind, level: level + 1, rows };
+    }
+}
+
+/// Applies `edits` below `page`; false when nothing changed. Children that changed are written, `page` is not.
+fn update<'a>(
+    page: &'a mut Page,
+    edits: &'a [Edit],
+    pages: &'a dyn PageSource,
+    sink: &'a mut PageSink,
+) -> BoxFuture<'a, bool> {
+    Box::pin(async move {
+        if page.level == 0 {
+            return Ok(merge_rows(&mut page.rows, edits));
+        }
+        let below = page.level - 1;
+        let mut children: Vec<Child> = Vec::with_capacity(page.rows.len());
+        let mut rest = edits;
+        let mut changed = false;
+        let rows = std::mem::take(&mut page.rows);
+        for (i, (low, value)) in rows.iter().enumerate() {
+            let next = rows.get(i + 1).map(|(low, _)| low);
+            let (mine, others) = rest.split_at(rest.partition_point(|edit| next.is_none_or(|next| edit.key < *next)));
+            rest = others;
+            let mut child = Child { low: low.clone(), value: value.clone(), open: None };
+            if !mine.is_empty() {
+                let at = value.at.ok_or_else(|| damaged("an inner row refers to nothing"))?;
+                let mut opened = load(pages, &at, page.kind, Some(below)).await?;
+                if update(&mut opened, mine, pages, sink).await? {
+                    child.open = Some(opened);
+                    changed = true;
+                }
+            }
+            children.push(child);
+        }
+        if changed {
+            drop_empty(&mut children);
+            merge_small(&mut children, page.kind, below, pages).await?;
+        }
+        for child in children {
+            match child.open {
+                None => page.rows.push((child.low, child.value)),
+                Some(opened) => page.rows.extend(write_split(opened, child.low, sink)?),
+            }
+        }
+        Ok(changed)
+    })
+}
+
+struct Child {
+    low: Vec<u8>,
+    value: Value,
+    /// Its page, when it changed and is to be written again.
+    open: Option<Page>,
+}
+
+impl Child {
+    fn size(&self) -> Option<usize> {
+        Some(self.open.as_ref()?.costs().iter().sum())
+    }
+}
+
+/// Removes children without rows. The next one takes over the lower bound of a first one, because keys between the two
+/// would belong to it.
+fn drop_empty(children: &mut Vec<Child>) {
+    let first = children.first().map(|child| child.low.clone());
+    children.retain(|child| child.open.as_ref().is_none_or(|page| !page.rows.is_empty()));
+    if let (Some(low), Some(child)) = (first, children.first_mut()) {
+        child.low = low;
+    }
+}
+
+/// Joins a changed child below a quarter of the target with a neighbour.
+async fn merge_small(children: &mut Vec<Child>, kind: TreeKind, level: u8, pages: &dyn PageSource) -> Result<()> {
+    let small = kind.target(level) / 4;
+    let mut i = 0;
+    while i < children.len() {
+        if children.len() == 1 || children[i].size().is_none_or(|size| size >= small) {
+            i += 1;
+            continue;
+        }
+        let left = i.saturating_sub(1);
+        for child in &mut children[left..left + 2] {
+            if child.open.is_none() {
+                let at = child.value.at.ok_or_else(|| damaged("an inner row refers to nothing"))?;
+                child.open = Some(load(pages, &at, kind, Some(level)).await?);
+            }
+        }
+        let right = children.remove(left + 1);
+        if let (Some(page), Some(mut moved)) = (children[left].open.as_mut(), right.open) {
+            // Above the leaves the lower bound of the right page must survive as the key of its first child.
+            if let Some((key, _)) = moved.rows.first_mut().filter(|_| level > 0) {
+                *key = right.low;
+            }
+            page.rows.append(&mut moved.rows);
+        }
+        i = left;
+    }
+    Ok(())
+}
+
+/// Merges sorted edits into sorted rows; false when that changes nothing.
+fn merge_rows(rows: &mut Vec<Row>, edits: &[Edit]) -> bool {
+    let mut old = std::mem::take(rows).into_iter().peekable();
+    let mut changed = false;
+    for edit in edits {
+        while let Some(row) = old.next_if(|(key, _)| *key < edit.key) {
+            rows.push(row);
+        }
+        let was = old.next_if(|(key, _)| *key == edit.key).map(|(_, value)| value);
+        changed |= was != edit.value;
+        rows.extend(edit.value.clone().map(|value| (edit.key.clone(), value)));
+    }
+    rows.extend(old);
+    changed
+}
+
+/// Writes a page as one or, above the target, as several of about equal size; gives the rows for the page above.
+fn write_split(page: Page, low: Vec<u8>, sink: &mut PageSink) -> Result<Vec<Row>> {
+    let target = page.kind.target(page.level);
+    let costs = page.costs();
+    let total: usize = costs.iter().sum();
+    // Parts of four fifths leave room, so that the next row does not split them again.
+    let parts = if total <= target { 1 } else { (total * 5 / 4).div_ceil(target).max(2) };
+    let goal = total.div_ceil(parts).max(1);
+    let mut out = Vec::with_capacity(parts);
+    let mut part = Page { kind: page.kind, level: page.level, rows: Vec::new() };
+    let mut part_low = low;
+    let mut size = 0;
+    for (row, cost) in page.rows.into_iter().zip(costs) {
+        // An inner page of one child would be a level for nothing.
+        let enough = if part.level == 0 { 1 } else { 2 };
+        if size + cost / 2 > goal && part.rows.len() >= enough {
+            let next_low = match part.rows.last() {
+                Some((last, _)) if part.level == 0 => row.0[..(shared(last, &row.0) + 1).min(row.0.len())].to_vec(),
+                _ => row.0.clone(),
+            };
+            out.push((std::mem::replace(&mut part_low, next_low), Value::of_ref(sink.write(&part)?)));
+            part.rows.clear();
+            size = 0;
+        }
+        part.rows.push(row);
+        size += cost;
+    }
+    out.push((part_low, Value::of_ref(sink.write(&part)?)));
+    Ok(out)
+}
