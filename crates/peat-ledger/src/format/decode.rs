@@ -55,16 +55,15 @@ impl Opened {
     }
 }
 
+/// What the first bytes of an entry tell: the state after it, its transactions, and when it was written.
+pub type Prefix = (State, Vec<TxHead>, Timestamp);
+
 /// Header and ring from the first bytes of an entry: `Err(needed)` when `prefix` is too short.
 /// The hash of the state is not known from a prefix: it is all zero, and such a state is never built upon.
 ///
 /// # Errors
 /// As [`decode_entry`].
-pub fn decode_prefix(
-    seq: Seq,
-    prefix: &Bytes,
-    size: u64,
-) -> Result<std::result::Result<(State, Vec<TxHead>, Timestamp), u64>> {
+pub fn decode_prefix(seq: Seq, prefix: &Bytes, size: u64) -> Result<std::result::Result<Prefix, u64>> {
     Ok(open(seq, prefix, size)?.map(|opened| {
         let time = opened.header.time;
         let (state, txs) = opened.state([0; 16]);

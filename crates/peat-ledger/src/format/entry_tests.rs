@@ -135,7 +135,8 @@ async fn r1_moved_units_are_dead_and_lost_slots_need_only_a_new_entry() {
     let body = log.build(&[other, mine.clone()]).await.unwrap();
     let entry = decode_entry(log.state.seq, &body).unwrap();
     assert_eq!(entry.txs.len(), 2);
-    assert_eq!(&body[entry.txs[1].off as usize..][..mine.bytes.len()], &mine.bytes[..], "carried byte for byte");
+    let off = usize::try_from(entry.txs[1].off).unwrap();
+    assert_eq!(&body[off..][..mine.bytes.len()], &mine.bytes[..], "carried byte for byte");
     assert_eq!(read_all(&log).await.len(), 4);
 }
 

@@ -45,7 +45,7 @@ mod version_tests;
 
 pub use block::{content_in, open_block};
 pub use check::check;
-pub use decode::{decode_entry, decode_prefix};
+pub use decode::{Prefix, decode_entry, decode_prefix};
 pub use entry::{build_entry, genesis};
 pub use json::to_json;
 pub use pack::{PackBlock, PackIndex, decode_pack};

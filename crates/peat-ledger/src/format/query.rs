@@ -58,7 +58,7 @@ pub async fn directory_diff(
 /// # Errors
 /// As [`unit_rows`].
 pub async fn table(row: &UnitRow, pages: &dyn PageSource) -> Result<Vec<(Rank, ItemPath, FileRow)>> {
-    files(scan(row.table.as_ref(), TreeKind::Table, pages).await?)
+    files(&scan(row.table.as_ref(), TreeKind::Table, pages).await?)
 }
 
 /// The current files of a unit only: as a rule one page.
@@ -66,7 +66,7 @@ pub async fn table(row: &UnitRow, pages: &dyn PageSource) -> Result<Vec<(Rank, I
 /// # Errors
 /// As [`unit_rows`].
 pub async fn current(row: &UnitRow, pages: &dyn PageSource) -> Result<Vec<(Rank, ItemPath, FileRow)>> {
-    files(prefixed(row.table.as_ref(), TreeKind::Table, &rank_prefix(Rank::Current), pages).await?)
+    files(&prefixed(row.table.as_ref(), TreeKind::Table, &rank_prefix(Rank::Current), pages).await?)
 }
 
 /// One file of a unit.
@@ -92,7 +92,7 @@ pub async fn packs(state: &State, pages: &dyn PageSource) -> Result<Vec<(bool, S
     rows.iter().map(read).collect()
 }
 
-fn files(rows: Vec<super::page::Row>) -> Result<Vec<(Rank, ItemPath, FileRow)>> {
+fn files(rows: &[super::page::Row]) -> Result<Vec<(Rank, ItemPath, FileRow)>> {
     rows.iter()
         .map(|(key, value)| {
             let (rank, path) = read_table_key(key)?;

@@ -30,7 +30,8 @@ impl PageSource for Objects {
 impl Objects {
     pub(crate) fn bytes(&self, at: &Ref) -> Option<Bytes> {
         let body = self.all.get(&at.segment)?;
-        let (start, end) = (at.off as usize, (at.off + u64::from(at.len)) as usize);
+        let start = usize::try_from(at.off).unwrap();
+        let end = start + at.len as usize;
         (end <= body.len()).then(|| body.slice(start..end))
     }
 }
