@@ -171,7 +171,7 @@ impl S3Store {
                 // Nobody there: somebody waiting wants to know soon.
                 Err(Lost::Connect(_)) => self.options.retries.min(1),
                 Err(Lost::NoReply(_) | Lost::Stalled(_) | Lost::Broken(_)) => self.options.retries,
-                Ok(reply) if busy(reply) => self.options.retries,
+                Ok(reply) if busy(op, reply) => self.options.retries,
                 _ => 0,
             };
             if tries >= limit {
@@ -274,7 +274,11 @@ impl S3Store {
 }
 
 /// Worth repeating: the server says itself that it could not.
-fn busy(reply: &Reply) -> bool {
+fn busy(op: Op, reply: &Reply) -> bool {
+    if op == Op::Get && reply.status.is_success() {
+        // Whatever the object says in it.
+        return false;
+    }
     let listed = matches!(reply.status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504);
     let code = || reply.error().map(|error| error.code);
     listed || code().is_some_and(|code| matches!(code.as_str(), "RequestTimeout" | "SlowDown" | "InternalError"))
