@@ -1,9 +1,10 @@
 //! Honest stores pass the probe; every liar is refused with the right reason.
+#![allow(clippy::panic, clippy::expect_used)] // the lints know tests, but not their helpers
 
 use std::sync::Arc;
 
 use peat_objects::{
-    Durability, Fault, FaultStore, FileStore, MemoryStore, Op, OpenOptions, PrefixStore, Store, Verdict, open, probe,
+    Durability, Fault, FaultStore, FileStore, MemoryStore, Op, OpenOptions, PrefixStore, Verdict, open, probe,
 };
 use peat_testkit::clock::tokio_env;
 use peat_testkit::liars::{LiarStore, Lie};

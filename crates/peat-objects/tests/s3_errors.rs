@@ -1,4 +1,5 @@
 //! Every way of being set up wrongly has an error of its own that says what helps.
+#![allow(clippy::panic, clippy::expect_used)] // the lints know tests, but not their helpers
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
 //! What goes over the wire, and what the replies of a difficult server become.
+#![allow(clippy::panic, clippy::expect_used)] // the lints know tests, but not their helpers
 
 use std::sync::Arc;
 use std::time::Duration;
