@@ -1,6 +1,21 @@
-//! The protocol over a store.
+//! The protocol over a store: which requests are made, what each reply proves, and what is believed.
+
+mod beat;
+mod commit;
+mod contents;
+mod create;
+mod find;
+mod key;
+mod log;
+mod pages;
+mod read;
+mod scoped;
+mod tables;
+mod verify;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use bytes::Bytes;
 use peat_objects::Store;
@@ -8,6 +23,8 @@ use peat_types::{
     ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Namespace, Result, RunNonce, Seq, Timestamp, TxId, Unit,
 };
 
+use self::commit::Attempt;
+use self::pages::Pages;
 use crate::model::{Beat, Draft, Entry, FileRow, NsInfo, PageCache, Params, Rank, State, TxHead, UnitRow};
 
 /// What a new ledger is made from.
@@ -31,6 +48,8 @@ pub struct Ledger {
     env: Env,
     clone: CloneId,
     instance: InstanceId,
+    /// The highest entry that this handle or a copy of it knows to exist.
+    seen: Arc<AtomicU64>,
 }
 
 /// What follows a position.
@@ -78,21 +97,24 @@ pub enum Commit {
         /// The entry that holds it.
         entry: Box<Entry>,
     },
-    /// This attempt is dead for ever; look for the change, then plan again under a new txid.
+    /// This attempt is dead for ever, or it was committed at or before the state it was given; look for the change, then
+    /// plan again under a new txid.
     Lost {
-        /// Entries since the base.
+        /// Entries since the base; none when the base lies behind the floor (`why` is `Gone`: follow with a LIST).
         passed: Vec<Entry>,
         /// Why.
         why: Dead,
     },
-    /// Nothing is known; the attempt may still land in the slot after the newest entry. Keep the journal row.
+    /// Nothing is known; the attempt may still land in the slot after the newest entry. Keep the journal row. (So it is
+    /// with an error other than `Invalid` and `Conflict`, which are found before anything is sent.)
     Unknown {
         /// Entries since the base.
         passed: Vec<Entry>,
         /// What the store said last.
         error: Error,
     },
-    /// Definitely not applied (the store refuses this client, and the slot is empty).
+    /// Definitely not applied by this call (the store refuses this client, and the slot is empty). What an earlier
+    /// process sent may still land.
     Refused {
         /// Entries since the base.
         passed: Vec<Entry>,
@@ -135,19 +157,17 @@ impl Ledger {
         clone: CloneId,
         instance: InstanceId,
     ) -> Result<Self> {
-        let _ = new;
-        Ok(Self { store, info: Err(Error::internal("create"))?, env: env.clone(), clone, instance })
+        create::create(store, env, new, clone, instance).await
     }
 
     /// Opens an existing ledger: one GET of `ns.json`. `None` when there is none.
     pub async fn open(store: Arc<dyn Store>, env: &Env, clone: CloneId, instance: InstanceId) -> Result<Option<Self>> {
-        let _ = (store, env, clone, instance);
-        Err(Error::internal("open"))
+        create::open(store, env, clone, instance).await
     }
 
     /// A handle from an `ns.json` that is known already: no request.
     pub fn with_info(store: Arc<dyn Store>, env: &Env, info: NsInfo, clone: CloneId, instance: InstanceId) -> Self {
-        Self { store, info: Arc::new(info), env: env.clone(), clone, instance }
+        Self { store, info: Arc::new(info), env: env.clone(), clone, instance, seen: Arc::default() }
     }
 
     /// Its `ns.json`.
@@ -157,14 +177,13 @@ impl Ledger {
 
     /// The newest entry, read whole: LIST and GET. `Damaged` when the log is empty.
     pub async fn head(&self) -> Result<Entry> {
-        Err(Error::internal("head"))
+        self.head_entry(self.known(Seq::ZERO)).await
     }
 
     /// Everything after `state` (see `docs/design/001-ledger.md`, *Following*). `list` asks for a LIST instead of the
     /// probe of the next slot. `Damaged` with code `rollback` or `fork` when the log went back or is another one.
     pub async fn follow(&self, state: &State, list: bool) -> Result<Follow> {
-        let _ = (state, list);
-        Err(Error::internal("follow"))
+        self.follow_from(state, list).await
     }
 
     /// The units named, each with the seq the caller has of it (`None`: never seen), at one head (*Scoped*).
@@ -175,20 +194,17 @@ impl Ledger {
         units: &[(Unit, Option<Seq>)],
         cache: &dyn PageCache,
     ) -> Result<Scoped> {
-        let _ = (state, list, units, cache);
-        Err(Error::internal("scoped"))
+        scoped::scoped(self, state, list, units, cache).await
     }
 
     /// All units of a state.
     pub async fn directory(&self, state: &State, cache: &dyn PageCache) -> Result<Vec<(Unit, UnitRow)>> {
-        let _ = (state, cache);
-        Err(Error::internal("directory"))
+        Pages::new(self, cache).directory(state).await
     }
 
     /// One unit of a state.
     pub async fn unit(&self, state: &State, unit: &Unit, cache: &dyn PageCache) -> Result<Option<UnitRow>> {
-        let _ = (state, unit, cache);
-        Err(Error::internal("unit"))
+        Pages::new(self, cache).unit(state, unit).await
     }
 
     /// All files of units; pages that are missing from the cache are fetched in few, coalesced reads.
@@ -197,17 +213,16 @@ impl Ledger {
         rows: &[&UnitRow],
         cache: &dyn PageCache,
     ) -> Result<Vec<Vec<(Rank, ItemPath, FileRow)>>> {
-        let _ = (rows, cache);
-        Err(Error::internal("tables"))
+        tables::tables(self, rows, cache).await
     }
 
     /// Contents of rows, in order, verified; reads are coalesced. `at_hand` are entries whose bytes are here already.
     pub async fn contents(&self, rows: &[&FileRow], at_hand: &[Entry]) -> Result<Vec<Bytes>> {
-        let _ = (rows, at_hand);
-        Err(Error::internal("contents"))
+        contents::contents(self, rows, at_hand).await
     }
 
     /// The entry after `since` that holds `change`, found by walking back the chain of entries that touched `unit`.
+    /// `Damaged` with code `history_gone` when the chain leads below the floor: then it cannot be told.
     pub async fn find_change(
         &self,
         state: &State,
@@ -216,56 +231,49 @@ impl Ledger {
         change: ChangeId,
         cache: &dyn PageCache,
     ) -> Result<Option<(Seq, TxId)>> {
-        let _ = (state, unit, since, change, cache);
-        Err(Error::internal("find"))
+        find::change(self, state, unit, since, change, cache).await
     }
 
     /// Commits a draft on `state`, or tells why not (*Committing*). Gives up as unknown when `patience_ms` is over.
-    /// `read_at` is `Env::monotonic` when `state` was read.
+    /// `read_at` is `Env::monotonic` just before the request that showed `state` to be the head.
     pub async fn commit(
         &self,
         state: &State,
-        read_at: std::time::Duration,
+        read_at: Duration,
         draft: &Draft,
         cache: &dyn PageCache,
         patience_ms: u64,
     ) -> Result<Commit> {
-        let _ = (state, read_at, draft, cache, patience_ms);
-        Err(Error::internal("commit"))
+        Attempt::new(self, state, read_at, draft, cache, patience_ms).await?.run().await
     }
 
     /// The newest `count` entries, newest first: one LIST and a 16 KiB GET each.
     pub async fn recent(&self, count: u16) -> Result<Vec<LogLine>> {
-        let _ = count;
-        Err(Error::internal("recent"))
+        log::recent(self, count).await
     }
 
     /// Checks contiguity, chain, CRCs, horizons and that every reference of the head resolves; `deep` hashes contents.
     pub async fn verify(&self, deep: bool) -> Result<Verified> {
-        let _ = deep;
-        Err(Error::internal("verify"))
+        verify::verify(self, deep).await
     }
 
     /// Any object of the ledger as JSON.
     pub async fn cat(&self, key: &str) -> Result<serde_json::Value> {
-        let _ = key;
-        Err(Error::internal("cat"))
+        log::cat(self, key).await
     }
 
     /// Overwrites this instance's beat.
     pub async fn beat_put(&self, base: Seq, beat: &Beat) -> Result<()> {
-        let _ = (base, beat, &self.clone, &self.instance, &self.env, &self.store);
-        Err(Error::internal("beat"))
+        beat::put(self, base, beat).await
     }
 
     /// The bytes of an instance's beat; `None` only for a definite 404.
     pub async fn beat_get(&self, base: Seq, instance: InstanceId) -> Result<Option<(Bytes, Beat)>> {
-        let _ = (base, instance);
-        Err(Error::internal("beat"))
+        beat::get(self, base, instance).await
     }
 
-    /// Removes this instance's beat; best effort.
+    /// Removes this instance's beat when none of its runs is alive (`nonces` are those that are); best effort.
     pub async fn beat_end(&self, base: Seq, nonces: &[RunNonce]) {
-        let _ = (base, nonces);
+        beat::end(self, base, nonces).await;
     }
 }

@@ -1,0 +1,180 @@
+//! Creating and opening a ledger.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use peat_objects::{Created, List, Range, Store};
+use peat_types::{CloneId, Env, Error, InstanceId, Kind, LedgerId, Result, Seq};
+
+use super::{Ledger, NewLedger, key};
+use crate::format;
+use crate::model::NsInfo;
+
+/// How long a creation is tried before it gives up. It can be repeated at any time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) async fn create(
+    store: Arc<dyn Store>,
+    env: &Env,
+    new: NewLedger,
+    clone: CloneId,
+    instance: InstanceId,
+) -> Result<Ledger> {
+    let info = match read(&*store).await? {
+        Some(info) => info,
+        None => match trace_of_ledger(&*store).await? {
+            None => announce(&*store, env, &new).await?,
+            // Looked for before the key was listed: somebody may have created the ledger in between.
+            Some(key) => read(&*store).await?.ok_or_else(|| {
+                Error::damaged(format!("{store} holds {key} but no {}", key::NS))
+                    .with_hint("restore ns.json from a backup, or choose another namespace or prefix")
+            })?,
+        },
+    };
+    if info.owner != new.owner {
+        return Err(Error::new(
+            Kind::AlreadyExists,
+            format!("namespace '{}' in {store} belongs to repository {}", info.namespace, info.owner),
+        )
+        .with_code("namespace_taken")
+        .with_hint("choose another namespace with --namespace, or join it from a clone of that repository"));
+    }
+    if info.namespace != new.namespace {
+        return Err(misplaced(&*store, &info, new.namespace.as_str()));
+    }
+    let ledger = Ledger::with_info(store, env, info, clone, instance);
+    if ledger.list_head().await?.is_none() {
+        finish(&ledger).await?;
+    }
+    Ok(ledger)
+}
+
+pub(super) async fn open(
+    store: Arc<dyn Store>,
+    env: &Env,
+    clone: CloneId,
+    instance: InstanceId,
+) -> Result<Option<Ledger>> {
+    Ok(read(&*store).await?.map(|info| Ledger::with_info(store, env, info, clone, instance)))
+}
+
+fn misplaced(store: &dyn Store, info: &NsInfo, wanted: &str) -> Error {
+    Error::damaged(format!("{store}{} says it is namespace '{}', not '{wanted}'", key::NS, info.namespace))
+        .with_code("fork")
+        .with_hint("objects were copied from another namespace: a copy needs a ledger id of its own")
+}
+
+async fn read(store: &dyn Store) -> Result<Option<NsInfo>> {
+    let Some(object) = store.get(key::NS, Range::All).await? else { return Ok(None) };
+    parse(store, &object.bytes).map(Some)
+}
+
+fn parse(store: &dyn Store, bytes: &Bytes) -> Result<NsInfo> {
+    // The version first: a newer format may have other fields.
+    let bad = |e| Error::damaged(format!("{} in {store} cannot be read", key::NS)).with_source(e);
+    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(bad)?;
+    let version = value.get("format").and_then(serde_json::Value::as_u64);
+    if version.is_some_and(|version| version > u64::from(format::VERSION)) {
+        return Err(Error::new(
+            Kind::Unsupported,
+            format!(
+                "{store} has format {}, this version of peat knows up to {}",
+                version.unwrap_or_default(),
+                format::VERSION
+            ),
+        )
+        .with_code("unsupported_version")
+        .with_hint("install a newer version of peat"));
+    }
+    serde_json::from_value(value).map_err(bad)
+}
+
+/// An object that only an existing ledger has.
+async fn trace_of_ledger(store: &dyn Store) -> Result<Option<String>> {
+    match first_key(store, key::LOG).await? {
+        None => first_key(store, key::PACK).await,
+        found => Ok(found),
+    }
+}
+
+async fn first_key(store: &dyn Store, prefix: &str) -> Result<Option<String>> {
+    let mut list = List { prefix: prefix.to_owned(), max_keys: Some(1), ..List::default() };
+    loop {
+        let page = store.list(&list).await?;
+        if let Some(found) = page.keys.into_iter().next() {
+            return Ok(Some(found.key));
+        }
+        // An empty page with a token is not an end.
+        let Some(token) = page.token else { return Ok(None) };
+        list.token = Some(token);
+    }
+}
+
+/// Writes `ns.json`, or learns whose is there.
+async fn announce(store: &dyn Store, env: &Env, new: &NewLedger) -> Result<NsInfo> {
+    let info = NsInfo {
+        format: format::VERSION,
+        ledger: LedgerId::from_bytes(env.random_bytes()),
+        namespace: new.namespace.clone(),
+        owner: new.owner.clone(),
+        origin: None,
+        created: env.now(),
+        params: new.params.clone(),
+        probe: new.probe.clone(),
+    };
+    let body = serde_json::to_vec_pretty(&info).map_err(|e| Error::internal("cannot write ns.json").with_source(e))?;
+    let stored = create_or_read(store, env, key::NS, body.into(), &new.params).await?;
+    parse(store, &stored)
+}
+
+/// Entry 0 is a pure function of `ns.json`: whoever finds it missing writes the same bytes. A log that was emptied later
+/// looks the same; what it left behind tells it apart, and every clone that saw a head reports it as set back.
+async fn finish(ledger: &Ledger) -> Result<()> {
+    if let Some(key) = first_key(&*ledger.store, key::PACK).await? {
+        if ledger.list_head().await?.is_some() {
+            return Ok(());
+        }
+        return Err(ledger.empty_log().with_hint(format!("{key} shows that it once had entries")));
+    }
+    ledger.env.step("create.genesis").await;
+    let (body, _) = format::genesis(&ledger.info)?;
+    let key = key::log(Seq::ZERO);
+    let stored = create_or_read(&*ledger.store, &ledger.env, &key, body.clone(), &ledger.info.params).await?;
+    if stored != body {
+        return Err(Error::damaged(format!("{key} in {} is the first entry of another ledger", ledger.store))
+            .with_code("fork")
+            .with_hint("the namespace was overwritten: restore it, or create a new one under another name"));
+    }
+    Ok(())
+}
+
+/// Creates an object whose bytes everybody who creates it agrees on, or takes what is there. Any reply but a success is
+/// unknown, so the key is read (A3).
+async fn create_or_read(
+    store: &dyn Store,
+    env: &Env,
+    key: &str,
+    body: Bytes,
+    params: &crate::Params,
+) -> Result<Bytes> {
+    let limit = Duration::from_millis(params.create_timeout_ms);
+    let give_up = env.monotonic() + PATIENCE;
+    let mut pause = Duration::from_millis(50);
+    loop {
+        let error = match env.timeout(limit, store.create(key, body.clone())).await {
+            Some(Ok(Created::Created(_))) => return Ok(body),
+            Some(Ok(Created::Exists)) => Error::new(Kind::Offline, format!("{key} exists, yet it cannot be read")),
+            Some(Err(error)) => error,
+            None => Error::new(Kind::Offline, format!("no answer while creating {key} in {store}")),
+        };
+        match store.get(key, Range::All).await {
+            Ok(Some(object)) => return Ok(object.bytes),
+            Ok(None) if error.kind() != Kind::Offline || env.monotonic() >= give_up => return Err(error),
+            Err(error) if error.kind() != Kind::Offline || env.monotonic() >= give_up => return Err(error),
+            Ok(None) | Err(_) => {}
+        }
+        env.sleep(env.jitter(pause)).await;
+        pause = (pause * 2).min(Duration::from_secs(2));
+    }
+}

@@ -1,0 +1,166 @@
+//! Where the protocol finds tree pages: bytes at hand, the caller's cache, then the store in few, coalesced reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use peat_objects::Range;
+use peat_types::{Error, Kind, Result, Seq, Unit};
+
+use super::{Ledger, key};
+use crate::format::{self, PageSource};
+use crate::model::{Entry, PageCache, Ref, Segment, State, UnitRow};
+
+/// Bytes that are read and thrown away rather than asked for in two requests.
+const GAP: u64 = 32 << 10;
+/// Longest single read.
+const SPAN: u64 = 8 << 20;
+/// Reads in flight at once.
+const PARALLEL: usize = 16;
+
+/// A source of pages for one operation.
+pub(super) struct Pages<'a> {
+    ledger: &'a Ledger,
+    cache: &'a dyn PageCache,
+    /// Entries or their first bytes, from offset 0.
+    held: BTreeMap<Seq, Bytes>,
+    /// Records fetched ahead.
+    fetched: Mutex<BTreeMap<Ref, Bytes>>,
+}
+
+impl Entry {
+    /// Puts the tree pages of this entry into a cache.
+    pub fn keep_pages(&self, cache: &dyn PageCache) {
+        for at in &self.pages {
+            if let Some(record) = slice(&self.body, at.off, at.len) {
+                cache.put(at, &record);
+            }
+        }
+    }
+}
+
+/// `len` bytes from `off`, if there are so many.
+pub(super) fn slice(bytes: &Bytes, off: u64, len: u32) -> Option<Bytes> {
+    let start = usize::try_from(off).ok()?;
+    let end = start.checked_add(usize::try_from(len).ok()?)?;
+    (end <= bytes.len()).then(|| bytes.slice(start..end))
+}
+
+impl<'a> Pages<'a> {
+    pub(super) fn new(ledger: &'a Ledger, cache: &'a dyn PageCache) -> Self {
+        Self { ledger, cache, held: BTreeMap::new(), fetched: Mutex::default() }
+    }
+
+    /// Keeps the bytes of an entry, whole or from its start, near.
+    pub(super) fn hold(&mut self, seq: Seq, bytes: Bytes) {
+        self.held.insert(seq, bytes);
+    }
+
+    /// One unit of a state.
+    pub(super) async fn unit(&self, state: &State, unit: &Unit) -> Result<Option<UnitRow>> {
+        Ok(format::unit_rows(state, &[unit], self).await?.pop().flatten())
+    }
+
+    fn near(&self, at: &Ref) -> Option<Bytes> {
+        if let Segment::Log(seq) = at.segment {
+            if let Some(record) = self.held.get(&seq).and_then(|body| slice(body, at.off, at.len)) {
+                return Some(record);
+            }
+        }
+        let fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner).get(at).cloned();
+        // A cache may have been damaged: then the store has the page.
+        fetched.or_else(|| self.cache.get(at).filter(|record| format::page_children(record, at).is_ok()))
+    }
+
+    /// Fetches the pages that are not near, neighbours together.
+    pub(super) async fn prefetch(&self, wanted: &[Ref]) -> Result<()> {
+        let missing: BTreeSet<Ref> = wanted.iter().filter(|at| self.near(at).is_none()).copied().collect();
+        let records = fetch_pages(self.ledger, missing).await?;
+        for (at, record) in &records {
+            self.cache.put(at, record);
+        }
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner).extend(records);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl PageSource for Pages<'_> {
+    async fn page(&self, at: &Ref) -> Result<Bytes> {
+        if let Some(record) = self.near(at) {
+            return Ok(record);
+        }
+        let mut records = fetch_pages(self.ledger, BTreeSet::from([*at])).await?;
+        let record = records.remove(at).ok_or_else(|| self.ledger.gone(at))?;
+        self.cache.put(at, &record);
+        Ok(record)
+    }
+}
+
+impl Ledger {
+    /// What a reference points to is not in the store: the state it came from is older than the floor, or damaged.
+    pub(super) fn gone(&self, at: &Ref) -> Error {
+        let key = key::segment(at.segment);
+        Error::new(Kind::NotFound, format!("{key} in {} is gone or too short at offset {}", self.store, at.off))
+            .with_code("object_gone")
+            .with_hint("read the head again: what it holds may have moved")
+    }
+}
+
+/// Reads pages and checks them; damaged ones are fetched once more before that is believed.
+async fn fetch_pages(ledger: &Ledger, wanted: BTreeSet<Ref>) -> Result<BTreeMap<Ref, Bytes>> {
+    let mut records = fetch(ledger, wanted).await?;
+    let bad = |records: &BTreeMap<Ref, Bytes>| -> BTreeMap<Ref, Error> {
+        records.iter().filter_map(|(at, record)| Some((*at, format::page_children(record, at).err()?))).collect()
+    };
+    let again: BTreeSet<Ref> = bad(&records).into_keys().collect();
+    if !again.is_empty() {
+        records.extend(fetch(ledger, again).await?);
+        if let Some((at, error)) = bad(&records).pop_first() {
+            let key = format!("{} at offset {}", key::segment(at.segment), at.off);
+            return Err(ledger.unreadable(&key, error));
+        }
+    }
+    Ok(records)
+}
+
+/// Reads records, neighbours of one object in one request. What is missing in the store is an error.
+pub(super) async fn fetch(ledger: &Ledger, wanted: BTreeSet<Ref>) -> Result<BTreeMap<Ref, Bytes>> {
+    let reads = spans(wanted).into_iter().map(|span| async move {
+        let Some(first) = span.first().copied() else { return Ok(Vec::new()) };
+        let end = span.iter().map(|at| at.off + u64::from(at.len)).max().unwrap_or_default();
+        let range = Range::Part { offset: first.off, len: end - first.off };
+        let object = ledger.store.get(&key::segment(first.segment), range).await?.ok_or_else(|| ledger.gone(&first))?;
+        let record = |at: Ref| {
+            let record = slice(&object.bytes, at.off - first.off, at.len).ok_or_else(|| ledger.gone(&at))?;
+            Ok((at, record))
+        };
+        span.into_iter().map(record).collect::<Result<Vec<_>>>()
+    });
+    let reads: Vec<Vec<_>> = stream::iter(reads).buffered(PARALLEL).try_collect().await?;
+    Ok(reads.into_iter().flatten().collect())
+}
+
+fn spans(wanted: BTreeSet<Ref>) -> Vec<Vec<Ref>> {
+    let mut spans: Vec<Vec<Ref>> = Vec::new();
+    let mut end = 0;
+    for at in wanted {
+        let after = at.off.saturating_add(u64::from(at.len));
+        let joins = spans.last().and_then(|span| span.first()).is_some_and(|first| {
+            first.segment == at.segment && at.off <= u64::saturating_add(end, GAP) && after - first.off <= SPAN
+        });
+        match spans.last_mut() {
+            Some(span) if joins => {
+                end = after.max(end);
+                span.push(at);
+            }
+            _ => {
+                end = after;
+                spans.push(vec![at]);
+            }
+        }
+    }
+    spans
+}

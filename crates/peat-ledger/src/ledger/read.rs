@@ -1,0 +1,307 @@
+//! Reading the log: head, entries, following.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use peat_objects::{List, Object, Range};
+use peat_types::{Error, Kind, Mutation, Result, Seq, Timestamp};
+
+use super::{Follow, Ledger, key};
+use crate::format;
+use crate::model::{Entry, State, TxHead};
+
+/// A read of this many bytes holds header, ring and, as a rule, all directory pages of an entry.
+pub(super) const PREFIX: u64 = 16 << 10;
+/// Reads in flight at once when following.
+const WINDOWS: [u64; 6] = [1, 1, 1, 2, 4, 8];
+const WIDE: u64 = 16;
+/// Further behind than this, comparing directories is cheaper than reading forward.
+const FORWARD: u64 = 512;
+/// More than this is not kept in memory while reading forward.
+const FORWARD_BYTES: usize = 64 << 20;
+
+/// What the first bytes of an entry told.
+#[derive(Debug)]
+pub(super) struct Glance {
+    pub state: State,
+    pub txs: Vec<TxHead>,
+    pub time: Timestamp,
+    pub size: u64,
+    /// The bytes that were read, from offset 0.
+    pub prefix: Bytes,
+    /// The whole entry, when the prefix was all of it.
+    pub entry: Option<Entry>,
+}
+
+/// How reading forward ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Every slot asked for was there.
+    Full,
+    /// A slot was absent.
+    End,
+    /// The entries read are void: the place they were read from lies behind the floor (R6).
+    Behind,
+}
+
+impl State {
+    /// Whether the hash of the entry is known, so that the next one can be checked against it and built upon it.
+    pub fn is_whole(&self) -> bool {
+        self.hash != [0; 16]
+    }
+}
+
+impl Ledger {
+    /// The newest entry by LIST; `None` when the log is empty.
+    pub(super) async fn list_head(&self) -> Result<Option<Seq>> {
+        let mut list = List { prefix: key::LOG.to_owned(), max_keys: Some(1), ..List::default() };
+        loop {
+            let page = self.store.list(&list).await?;
+            if let Some(head) = page.keys.iter().find_map(|listed| key::log_seq(&listed.key)) {
+                return Ok(Some(head));
+            }
+            let Some(token) = page.token else { return Ok(None) };
+            // Something else lies in the folder: look further, in larger pages.
+            list.token = Some(token);
+            list.max_keys = None;
+        }
+    }
+
+    /// The highest entry known before a request is issued. Only a head below *this* went back (A8): an older reply that
+    /// arrives after a newer one is no news.
+    pub(super) fn known(&self, seq: Seq) -> Seq {
+        seq.max(Seq(self.seen.load(Ordering::Relaxed)))
+    }
+
+    /// Remembers that an entry exists.
+    pub(super) fn saw(&self, seq: Seq) {
+        self.seen.fetch_max(seq.0, Ordering::Relaxed);
+    }
+
+    /// The head by LIST, not below what was known before it was asked for.
+    pub(super) async fn listed(&self, known: Seq) -> Result<Seq> {
+        let Some(head) = self.list_head().await? else { return Err(self.empty_log()) };
+        let bar = if self.env.mutated(Mutation::OlderReplyIsRollback) { self.known(known) } else { known };
+        if head < bar {
+            return Err(Error::damaged(format!("the log in {} went back from entry {bar} to entry {head}", self.store))
+                .with_code("rollback")
+                .with_hint("the bucket was set back or an old copy is being read: stop all writers, then compare")
+                .with_hint("nothing local was touched; 'peat datastore clone' into a new folder takes what is there"));
+        }
+        self.saw(head);
+        Ok(head)
+    }
+
+    pub(super) fn empty_log(&self) -> Error {
+        Error::damaged(format!("{} has an {} but no entry", self.store, key::NS))
+            .with_hint("if its creation was interrupted just now, run 'peat datastore setup' again to finish it")
+    }
+
+    fn fork(&self, seq: Seq, why: &str) -> Error {
+        Error::damaged(format!("{} in {} {why}", key::log(seq), self.store))
+            .with_code("fork")
+            .with_hint("the bucket holds another history than the one seen here: stop all writers, then compare")
+    }
+
+    pub(super) fn check_ledger(&self, state: &State) -> Result<()> {
+        if state.ledger != self.info.ledger {
+            let why = format!("belongs to ledger {}, not {}", state.ledger, self.info.ledger);
+            return Err(self.fork(state.seq, &why));
+        }
+        Ok(())
+    }
+
+    /// One entry, whole; `None` only for a definite 404. Damaged bytes are fetched once more before they are believed.
+    pub(super) async fn entry(&self, seq: Seq) -> Result<Option<Entry>> {
+        let key = key::log(seq);
+        let mut again = true;
+        loop {
+            let Some(object) = self.store.get(&key, Range::All).await? else { return Ok(None) };
+            match format::decode_entry(seq, &object.bytes) {
+                Ok(entry) => {
+                    self.check_ledger(&entry.state)?;
+                    return Ok(Some(entry));
+                }
+                Err(error) if again && error.kind() == Kind::Damaged => again = false,
+                Err(error) => return Err(self.unreadable(&key, error)),
+            }
+        }
+    }
+
+    pub(super) fn unreadable(&self, key: &str, error: Error) -> Error {
+        if error.kind() == Kind::Damaged { error.context(format!("{key} in {} is damaged", self.store)) } else { error }
+    }
+
+    /// Header and ring of one entry, and the entry itself when it is short.
+    pub(super) async fn glance(&self, seq: Seq) -> Result<Option<Glance>> {
+        let key = key::log(seq);
+        let Some(object) = self.store.get(&key, Range::Part { offset: 0, len: PREFIX }).await? else { return Ok(None) };
+        match self.decode_glance(seq, &key, object).await {
+            Err(error) if error.kind() == Kind::Damaged && error.code() != "fork" => {
+                let Some(object) = self.store.get(&key, Range::Part { offset: 0, len: PREFIX }).await? else {
+                    return Ok(None);
+                };
+                self.decode_glance(seq, &key, object).await.map(Some)
+            }
+            read => read.map(Some),
+        }
+    }
+
+    async fn decode_glance(&self, seq: Seq, key: &str, object: Object) -> Result<Glance> {
+        let Object { bytes: mut prefix, size, .. } = object;
+        while (prefix.len() as u64) < size {
+            match format::decode_prefix(seq, &prefix, size).map_err(|e| self.unreadable(key, e))? {
+                Ok((state, txs, time)) => {
+                    self.check_ledger(&state)?;
+                    return Ok(Glance { state, txs, time, size, prefix, entry: None });
+                }
+                Err(needed) => {
+                    let len = needed.min(size).max(prefix.len() as u64 + 1);
+                    let longer = self.store.get(key, Range::Part { offset: 0, len }).await?;
+                    let longer = longer.map(|object| object.bytes).unwrap_or_default();
+                    if longer.len() <= prefix.len() {
+                        return Err(Error::damaged(format!("{key} in {} became shorter", self.store)));
+                    }
+                    prefix = longer;
+                }
+            }
+        }
+        let entry = format::decode_entry(seq, &prefix).map_err(|e| self.unreadable(key, e))?;
+        self.check_ledger(&entry.state)?;
+        Ok(Glance {
+            state: entry.state.clone(),
+            txs: entry.txs.clone(),
+            time: entry.time,
+            size,
+            prefix,
+            entry: Some(entry),
+        })
+    }
+
+    /// The newest entry by LIST and a prefix GET.
+    pub(super) async fn glance_head(&self, known: Seq) -> Result<Glance> {
+        let mut known = known;
+        // The head is never deleted; should it be missing, a newer one took over in between.
+        for _ in 0..3 {
+            let head = self.listed(known).await?;
+            if let Some(glance) = self.glance(head).await? {
+                return Ok(glance);
+            }
+            known = head;
+        }
+        Err(self.missing(known))
+    }
+
+    pub(super) async fn head_entry(&self, known: Seq) -> Result<Entry> {
+        let glance = self.glance_head(known).await?;
+        match glance.entry {
+            Some(entry) => Ok(entry),
+            None => self.entry(glance.state.seq).await?.ok_or_else(|| self.missing(glance.state.seq)),
+        }
+    }
+
+    /// A state that came from a prefix, with the hash of its entry.
+    pub(super) async fn whole(&self, state: &State) -> Result<State> {
+        let entry = self.entry(state.seq).await?.ok_or_else(|| self.missing(state.seq))?;
+        if entry.state.entry != state.entry {
+            return Err(self.fork(state.seq, "is not the entry that was seen here"));
+        }
+        Ok(entry.state)
+    }
+
+    pub(super) fn missing(&self, seq: Seq) -> Error {
+        Error::damaged(format!("{} is missing in {} although later entries exist", key::log(seq), self.store))
+            .with_hint("run 'peat ledger verify' to see what else is missing")
+    }
+
+    /// Whether `entry` is the one after `state`. `Behind` when `state` lies behind the floor, so that the slot is void.
+    ///
+    /// # Errors
+    /// `fork` when it is not, and the slot is valid.
+    pub(super) async fn follows(&self, state: &State, entry: &Entry) -> Result<Stop> {
+        if !state.is_whole() || entry.prev == state.hash {
+            return Ok(Stop::Full);
+        }
+        let head = self.glance_head(self.known(state.seq)).await?;
+        if head.state.root.keep > entry.state.seq {
+            return Ok(Stop::Behind);
+        }
+        Err(self.fork(entry.state.seq, "does not follow the entry before it as seen here"))
+    }
+
+    /// Reads up to `width` entries after the newest of `entries` (or after `state`) at once.
+    pub(super) async fn extend(&self, state: &State, entries: &mut Vec<Entry>, width: u64) -> Result<Stop> {
+        let from = entries.last().map_or(state.seq, |entry| entry.state.seq).next();
+        let reads = join_all((0..width).map(|n| self.entry(Seq(from.0 + n)))).await;
+        for read in reads {
+            // What lies after a hole was written after the hole was read.
+            let Some(entry) = read? else { return Ok(Stop::End) };
+            if self.follows(entries.last().map_or(state, |entry| &entry.state), &entry).await? == Stop::Behind {
+                return Ok(Stop::Behind);
+            }
+            self.saw(entry.state.seq);
+            entries.push(entry);
+        }
+        Ok(Stop::Full)
+    }
+
+    pub(super) async fn follow_from(&self, state: &State, list: bool) -> Result<Follow> {
+        let mut entries = Vec::new();
+        if !list {
+            let known = self.known(state.seq);
+            for width in WINDOWS {
+                match self.extend(state, &mut entries, width).await? {
+                    Stop::Full => {}
+                    Stop::Behind => return self.jump(state.seq).await,
+                    // Somebody else in this process has seen more: an absent slot needs an explanation.
+                    Stop::End if entries.last().map_or(state.seq, |e| e.state.seq) < known => break,
+                    Stop::End => return self.followed(state, entries),
+                }
+            }
+        }
+        self.follow_listed(state, entries).await
+    }
+
+    /// Reads up to the head as listed, in exact windows.
+    pub(super) async fn follow_listed(&self, state: &State, mut entries: Vec<Entry>) -> Result<Follow> {
+        let head = self.listed(self.known(state.seq)).await?;
+        if head.0.saturating_sub(state.seq.0) > FORWARD {
+            return self.jump(head).await;
+        }
+        loop {
+            let at = entries.last().map_or(state.seq, |entry| entry.state.seq);
+            if at >= head {
+                return self.followed(state, entries);
+            }
+            if entries.iter().map(|entry| entry.body.len()).sum::<usize>() > FORWARD_BYTES {
+                return self.jump(head).await;
+            }
+            match self.extend(state, &mut entries, WIDE.min(head.0 - at.0)).await? {
+                Stop::Full => {}
+                Stop::Behind => return self.jump(head).await,
+                Stop::End => {
+                    let missing = entries.last().map_or(state.seq, |entry| entry.state.seq).next();
+                    let head = self.head_entry(head).await?;
+                    if head.state.root.keep > missing {
+                        return Ok(Follow::Jump(Box::new(head.state)));
+                    }
+                    return Err(self.missing(missing));
+                }
+            }
+        }
+    }
+
+    fn followed(&self, state: &State, entries: Vec<Entry>) -> Result<Follow> {
+        Ok(match entries.last() {
+            None => Follow::Unchanged,
+            // R6: slots below K are void, even when they happen to be there still.
+            Some(last) if last.state.root.keep > state.seq.next() => Follow::Jump(Box::new(last.state.clone())),
+            Some(_) => Follow::Entries(entries),
+        })
+    }
+
+    async fn jump(&self, known: Seq) -> Result<Follow> {
+        Ok(Follow::Jump(Box::new(self.head_entry(known).await?.state)))
+    }
+}

@@ -1,0 +1,111 @@
+//! Random schedules of the protocol: writers, readers, crashes, a bad network. After every write the log is judged by a
+//! replay of its own. `PEAT_SEED=n` runs one seed verbosely, `PEAT_SCHEDULES=n` sets how many are run.
+
+#[path = "schedules/reader.rs"]
+mod reader;
+#[path = "schedules/replay.rs"]
+mod replay;
+#[path = "schedules/world.rs"]
+mod world;
+#[path = "schedules/writer.rs"]
+mod writer;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use peat_testkit::explore;
+use peat_testkit::sim::{Faults, Ran, Sim};
+use peat_types::Mutation;
+
+use self::world::World;
+use self::writer::Disk;
+
+fn schedule(seed: u64, verbose: bool, mutation: Option<Mutation>) -> Ran {
+    // The stage differs from seed to seed: few units and many machines, or the other way round; good days and bad.
+    let mut faults = Faults::bad_day();
+    match seed % 4 {
+        0 => faults = Faults { latency_ms: 15, ..Faults::none() },
+        1 => faults.kill = 0.03,
+        2 => faults.late = 0.12,
+        _ => {}
+    }
+    Sim::run(seed, verbose, faults, |sim| async move {
+        let units = 1 + usize::try_from(sim.below(3)).expect("small");
+        let world = World::new(&sim, units, mutation);
+        let mut writers = Vec::new();
+        let mut actors = Vec::new();
+        for n in 0..2 + sim.below(2) {
+            let machine = sim.machine(&format!("w{n}"));
+            let disk = Arc::new(Mutex::new(Disk::default()));
+            writers.push((machine.clone(), disk.clone()));
+            actors.push(tokio::spawn(writer::machine(world.clone(), machine, disk, 3)));
+        }
+        actors.push(tokio::spawn(reader::followers(world.clone(), sim.machine("f"), 6)));
+        actors.push(tokio::spawn(reader::scoped(world.clone(), sim.machine("s"), 4)));
+        for actor in actors {
+            if let Err(error) = actor.await {
+                sim.violation(format_args!("an actor panicked: {error}"));
+            }
+        }
+        sim.heal();
+        for (machine, disk) in writers {
+            writer::settle(world.clone(), machine, disk).await;
+        }
+        // What is still under way lands now, and must change nothing.
+        let (head, entries) = (world.head().map(|state| state.seq), world.entries());
+        sim.sleep(Duration::from_secs(300)).await;
+        world.finish();
+        sim.event(format_args!("{entries} entries, head {head:?}"));
+    })
+}
+
+fn count() -> u64 {
+    explore::schedules(60)
+}
+
+#[test]
+fn every_schedule_keeps_the_invariants() {
+    explore::all_hold(count(), |seed, verbose| schedule(seed, verbose, None).ok());
+}
+
+#[test]
+fn a_seed_is_reproduced_exactly() {
+    for seed in 0..4 {
+        let (first, second) = (schedule(seed, false, None), schedule(seed, false, None));
+        assert_eq!((first.trace, first.events), (second.trace, second.events), "seed {seed}");
+    }
+}
+
+fn noticed(mutation: Mutation) -> String {
+    explore::one_fails(400, |seed, verbose| schedule(seed, verbose, Some(mutation)).ok()).1
+}
+
+#[test]
+fn mutation_no_txid_is_noticed() {
+    let what = noticed(Mutation::NoTxid);
+    assert!(what.contains("R7") || what.contains("A3"), "{what}");
+}
+
+#[test]
+fn mutation_adopt_own_is_noticed() {
+    let what = noticed(Mutation::AdoptOwn);
+    assert!(what.contains("fork") || what.contains("chain") || what.contains("A3"), "{what}");
+}
+
+#[test]
+fn mutation_no_precond_is_noticed() {
+    let what = noticed(Mutation::NoPrecond);
+    assert!(what.contains("A2") || what.contains("table"), "{what}");
+}
+
+#[test]
+fn mutation_replan_no_change_id_is_noticed() {
+    let what = noticed(Mutation::ReplanNoChangeId);
+    assert!(what.contains("A3: change"), "{what}");
+}
+
+#[test]
+fn mutation_older_reply_is_rollback_is_noticed() {
+    let what = noticed(Mutation::OlderReplyIsRollback);
+    assert!(what.contains("rollback"), "{what}");
+}

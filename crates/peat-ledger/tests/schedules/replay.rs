@@ -1,0 +1,188 @@
+//! What the log says, replayed by the simplest code that can: the judge of everything else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher};
+
+use peat_ledger::{Entry, FileRow, OpRecord, Rank, State, TxKind, UnitOps, format};
+use peat_types::{ChangeId, Hash, ItemPath, Seq, TxId, Unit};
+use setsum::Setsum;
+
+/// A file as replayed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct File {
+    pub rank: Rank,
+    pub size: u64,
+    pub hash: Hash,
+    pub executable: bool,
+}
+
+impl File {
+    pub fn of(rank: Rank, row: &FileRow) -> Self {
+        Self { rank, size: row.size, hash: row.hash, executable: row.executable }
+    }
+}
+
+/// Files of one unit.
+pub type Files = BTreeMap<ItemPath, File>;
+
+/// All units, as far as somebody has read.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    pub units: BTreeMap<Unit, Files>,
+}
+
+impl View {
+    pub fn apply(&mut self, entry: &Entry) -> Result<(), String> {
+        for unit in entry.ops.iter().flatten() {
+            self.apply_unit(unit)?;
+        }
+        Ok(())
+    }
+
+    fn apply_unit(&mut self, changed: &UnitOps) -> Result<(), String> {
+        let files = self.units.entry(changed.unit.clone()).or_default();
+        for op in &changed.ops {
+            match op {
+                OpRecord::Put(path, rank, row) => {
+                    files.insert(path.clone(), File::of(*rank, row));
+                }
+                OpRecord::Delete(path) => {
+                    files.remove(path).ok_or_else(|| format!("{path} is deleted but was not there"))?;
+                }
+                OpRecord::Rank(path, rank) => {
+                    let file = files.get_mut(path).ok_or_else(|| format!("{path} is ranked but was not there"))?;
+                    file.rank = *rank;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for (unit, files) in self.units.iter().filter(|(_, files)| !files.is_empty()) {
+            unit.as_str().hash(&mut hasher);
+            for (path, file) in files {
+                (path.as_str(), file).hash(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
+}
+
+/// The log so far, and everything that must hold of it.
+#[derive(Debug, Default)]
+pub struct Replay {
+    pub view: View,
+    pub last_seq: BTreeMap<Unit, Seq>,
+    pub changes: BTreeMap<ChangeId, Seq>,
+    pub txs: BTreeMap<TxId, Seq>,
+    pub head: Option<State>,
+    /// Digest of the view after each entry.
+    pub digests: Vec<u64>,
+    /// Digest of a unit after each entry that changed it.
+    pub unit_digests: BTreeMap<Unit, BTreeMap<Seq, u64>>,
+}
+
+pub fn files_digest(files: &Files) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (path, file) in files {
+        (path.as_str(), file).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+macro_rules! ensure {
+    ($condition:expr, $($text:tt)*) => {
+        if !$condition {
+            return Err(format!($($text)*));
+        }
+    };
+}
+
+impl Replay {
+    /// Takes the next entry; an error is a broken invariant.
+    pub fn apply(&mut self, entry: &Entry) -> Result<(), String> {
+        let state = &entry.state;
+        let seq = state.seq;
+        let before = self.head.as_ref();
+        ensure!(seq == before.map_or(Seq::ZERO, |s| s.seq.next()), "entry {seq} follows {:?}", before.map(|s| s.seq));
+        if let Some(before) = before {
+            ensure!(entry.prev == before.hash, "A8: the chain is broken at entry {seq}");
+            ensure!(state.ledger == before.ledger, "entry {seq} is of another ledger");
+            let (old, new) = (&before.root, &state.root);
+            ensure!(
+                new.keep >= old.keep && new.floor >= old.floor && new.horizon >= old.horizon && new.minlog >= old.minlog,
+                "H, F, K or minlog went back at entry {seq}"
+            );
+        }
+        let root = &state.root;
+        ensure!(
+            root.keep <= root.floor && root.floor <= root.horizon.max(root.floor) && root.horizon <= seq,
+            "K ≤ F, H ≤ head does not hold at entry {seq}"
+        );
+        let mut touched = BTreeSet::new();
+        for tx in &entry.txs {
+            if tx.kind == TxKind::Genesis {
+                continue;
+            }
+            if let Some(other) = self.txs.insert(tx.tx, seq) {
+                return Err(format!("A3: transaction {} is in entries {other} and {seq}", tx.tx));
+            }
+            if let Some(other) = self.changes.insert(tx.change, seq) {
+                return Err(format!("A3: change {} is in entries {other} and {seq}", tx.change));
+            }
+            for unit in &tx.units {
+                ensure!(touched.insert(unit.unit.clone()), "two transactions of entry {seq} touch {}", unit.unit);
+                let last = self.last_seq.get(&unit.unit).copied();
+                ensure!(
+                    unit.expected == last,
+                    "A2: entry {seq} changes {} as of {:?}, which is at {last:?}",
+                    unit.unit,
+                    unit.expected
+                );
+                ensure!(unit.row.last_seq == seq, "the row of {} in entry {seq} says {}", unit.unit, unit.row.last_seq);
+            }
+        }
+        self.view.apply(entry).map_err(|why| format!("entry {seq}: {why}"))?;
+        for unit in touched {
+            let files = self.view.units.entry(unit.clone()).or_default();
+            let row = entry.txs.iter().flat_map(|tx| &tx.units).find(|changed| changed.unit == unit);
+            let bytes: u64 = files.values().map(|file| file.size).sum();
+            let counted = row.map(|changed| (changed.row.files, changed.row.bytes));
+            ensure!(
+                counted == Some((files.len() as u64, bytes)),
+                "entry {seq} counts {counted:?} in {unit}, not {} files of {bytes} bytes",
+                files.len()
+            );
+            self.last_seq.insert(unit.clone(), seq);
+            self.unit_digests.entry(unit).or_default().insert(seq, files_digest(files));
+        }
+        let files: u64 = self.view.units.values().map(|files| files.len() as u64).sum();
+        let bytes: u64 = self.view.units.values().flat_map(BTreeMap::values).map(|file| file.size).sum();
+        ensure!(
+            (root.units, root.files, root.bytes) == (self.last_seq.len() as u64, files, bytes),
+            "the root of entry {seq} counts {} units, {} files, {} bytes, not {}, {files}, {bytes}",
+            root.units,
+            root.files,
+            root.bytes,
+            self.last_seq.len()
+        );
+        ensure!(root.setsum == self.setsum(), "the setsum of entry {seq} is wrong");
+        self.digests.push(self.view.digest());
+        self.head = Some(state.clone());
+        Ok(())
+    }
+
+    fn setsum(&self) -> [u8; 32] {
+        let mut sum = Setsum::default();
+        for (unit, files) in &self.view.units {
+            for (path, file) in files {
+                let content = peat_ledger::Content::Tiny(bytes::Bytes::new());
+                let row = FileRow { executable: file.executable, size: file.size, hash: file.hash, content };
+                sum += format::setsum_of(unit, path, &row);
+            }
+        }
+        sum.digest()
+    }
+}
