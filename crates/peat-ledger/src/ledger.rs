@@ -157,7 +157,7 @@ impl Ledger {
         clone: CloneId,
         instance: InstanceId,
     ) -> Result<Self> {
-        create::create(store, env, new, clone, instance).await
+        Box::pin(create::create(store, env, new, clone, instance)).await
     }
 
     /// Opens an existing ledger: one GET of `ns.json`. `None` when there is none.
@@ -177,13 +177,13 @@ impl Ledger {
 
     /// The newest entry, read whole: LIST and GET. `Damaged` when the log is empty.
     pub async fn head(&self) -> Result<Entry> {
-        self.head_entry(self.known(Seq::ZERO)).await
+        Box::pin(self.head_entry(self.known(Seq::ZERO))).await
     }
 
     /// Everything after `state` (see `docs/design/001-ledger.md`, *Following*). `list` asks for a LIST instead of the
     /// probe of the next slot. `Damaged` with code `rollback` or `fork` when the log went back or is another one.
     pub async fn follow(&self, state: &State, list: bool) -> Result<Follow> {
-        self.follow_from(state, list).await
+        Box::pin(self.follow_from(state, list)).await
     }
 
     /// The units named, each with the seq the caller has of it (`None`: never seen), at one head (*Scoped*).
@@ -194,12 +194,13 @@ impl Ledger {
         units: &[(Unit, Option<Seq>)],
         cache: &dyn PageCache,
     ) -> Result<Scoped> {
-        scoped::scoped(self, state, list, units, cache).await
+        Box::pin(scoped::scoped(self, state, list, units, cache)).await
     }
 
     /// All units of a state.
     pub async fn directory(&self, state: &State, cache: &dyn PageCache) -> Result<Vec<(Unit, UnitRow)>> {
-        Pages::new(self, cache).directory(state).await
+        let pages = Pages::new(self, cache);
+        Box::pin(pages.directory(state)).await
     }
 
     /// One unit of a state.
@@ -213,12 +214,12 @@ impl Ledger {
         rows: &[&UnitRow],
         cache: &dyn PageCache,
     ) -> Result<Vec<Vec<(Rank, ItemPath, FileRow)>>> {
-        tables::tables(self, rows, cache).await
+        Box::pin(tables::tables(self, rows, cache)).await
     }
 
     /// Contents of rows, in order, verified; reads are coalesced. `at_hand` are entries whose bytes are here already.
     pub async fn contents(&self, rows: &[&FileRow], at_hand: &[Entry]) -> Result<Vec<Bytes>> {
-        contents::contents(self, rows, at_hand).await
+        Box::pin(contents::contents(self, rows, at_hand)).await
     }
 
     /// The entry after `since` that holds `change`, found by walking back the chain of entries that touched `unit`.
@@ -231,7 +232,7 @@ impl Ledger {
         change: ChangeId,
         cache: &dyn PageCache,
     ) -> Result<Option<(Seq, TxId)>> {
-        find::change(self, state, unit, since, change, cache).await
+        Box::pin(find::change(self, state, unit, since, change, cache)).await
     }
 
     /// Commits a draft on `state`, or tells why not (*Committing*). Gives up as unknown when `patience_ms` is over.
@@ -244,7 +245,8 @@ impl Ledger {
         cache: &dyn PageCache,
         patience_ms: u64,
     ) -> Result<Commit> {
-        Attempt::new(self, state, read_at, draft, cache, patience_ms).await?.run().await
+        let attempt = Attempt::new(self, state, read_at, draft, cache, patience_ms).await?;
+        Box::pin(attempt.run()).await
     }
 
     /// The newest `count` entries, newest first: one LIST and a 16 KiB GET each.
@@ -254,7 +256,7 @@ impl Ledger {
 
     /// Checks contiguity, chain, CRCs, horizons and that every reference of the head resolves; `deep` hashes contents.
     pub async fn verify(&self, deep: bool) -> Result<Verified> {
-        verify::verify(self, deep).await
+        Box::pin(verify::verify(self, deep)).await
     }
 
     /// Any object of the ledger as JSON.

@@ -78,10 +78,10 @@ impl<'a> Attempt<'a> {
         loop {
             self.may_write()?;
             let [section] = &sections;
-            if losses == 0 || !env.mutated(Mutation::NoPrecond) {
-                if let Some(why) = format::check(section, &self.base, &self.pages).await? {
-                    return Ok(self.lost(why));
-                }
+            if (losses == 0 || !env.mutated(Mutation::NoPrecond))
+                && let Some(why) = format::check(section, &self.base, &self.pages).await?
+            {
+                return Ok(self.lost(why));
             }
             let writer =
                 Writer { clone: self.ledger.clone, instance: self.ledger.instance, time: self.ledger.env.now() };

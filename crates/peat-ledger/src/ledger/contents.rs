@@ -29,7 +29,8 @@ pub(super) async fn contents(ledger: &Ledger, rows: &[&FileRow], at_hand: &[Entr
     let mut blocks = unpack(&records);
 
     // Damaged bytes are fetched once more before they are believed.
-    let again: BTreeSet<Ref> = rows.iter().filter(|row| take(row, &blocks).is_err()).filter_map(|row| block(row)).collect();
+    let again: BTreeSet<Ref> =
+        rows.iter().filter(|row| take(row, &blocks).is_err()).filter_map(|row| block(row)).collect();
     if !again.is_empty() {
         blocks.extend(unpack(&fetch(ledger, again).await?));
     }

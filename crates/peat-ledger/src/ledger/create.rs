@@ -151,13 +151,7 @@ async fn finish(ledger: &Ledger) -> Result<()> {
 
 /// Creates an object whose bytes everybody who creates it agrees on, or takes what is there. Any reply but a success is
 /// unknown, so the key is read (A3).
-async fn create_or_read(
-    store: &dyn Store,
-    env: &Env,
-    key: &str,
-    body: Bytes,
-    params: &crate::Params,
-) -> Result<Bytes> {
+async fn create_or_read(store: &dyn Store, env: &Env, key: &str, body: Bytes, params: &crate::Params) -> Result<Bytes> {
     let limit = Duration::from_millis(params.create_timeout_ms);
     let give_up = env.monotonic() + PATIENCE;
     let mut pause = Duration::from_millis(50);

@@ -57,7 +57,9 @@ mod tests {
             assert_eq!(log_seq(&log(seq)), Some(seq));
         }
         assert_eq!(log(Seq(452)), "log/fffffffffffffe3b.452");
-        for key in ["log/", "log/x.1", "log/fffffffffffffe3b.453", "log/fffffffffffffe3b.0452", "log/FFFFFFFFFFFFFE3B.452"] {
+        for key in
+            ["log/", "log/x.1", "log/fffffffffffffe3b.453", "log/fffffffffffffe3b.0452", "log/FFFFFFFFFFFFFE3B.452"]
+        {
             assert_eq!(log_seq(key), None, "{key}");
         }
     }

@@ -64,10 +64,10 @@ impl<'a> Pages<'a> {
     }
 
     fn near(&self, at: &Ref) -> Option<Bytes> {
-        if let Segment::Log(seq) = at.segment {
-            if let Some(record) = self.held.get(&seq).and_then(|body| slice(body, at.off, at.len)) {
-                return Some(record);
-            }
+        if let Segment::Log(seq) = at.segment
+            && let Some(record) = self.held.get(&seq).and_then(|body| slice(body, at.off, at.len))
+        {
+            return Some(record);
         }
         let fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner).get(at).cloned();
         // A cache may have been damaged: then the store has the page.

@@ -84,10 +84,13 @@ impl Ledger {
         let Some(head) = self.list_head().await? else { return Err(self.empty_log()) };
         let bar = if self.env.mutated(Mutation::OlderReplyIsRollback) { self.known(known) } else { known };
         if head < bar {
-            return Err(Error::damaged(format!("the log in {} went back from entry {bar} to entry {head}", self.store))
-                .with_code("rollback")
-                .with_hint("the bucket was set back or an old copy is being read: stop all writers, then compare")
-                .with_hint("nothing local was touched; 'peat datastore clone' into a new folder takes what is there"));
+            return Err(Error::damaged(format!(
+                "the log in {} went back from entry {bar} to entry {head}",
+                self.store
+            ))
+            .with_code("rollback")
+            .with_hint("the bucket was set back or an old copy is being read: stop all writers, then compare")
+            .with_hint("nothing local was touched; 'peat datastore clone' into a new folder takes what is there"));
         }
         self.saw(head);
         Ok(head)

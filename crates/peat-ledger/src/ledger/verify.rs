@@ -114,7 +114,11 @@ impl Check<'_> {
         let (seq, root) = (entry.state.seq, &entry.state.root);
         let object = key::log(seq);
         let stop = "stop all writers and compare with a backup";
-        if !(root.keep <= root.floor && root.floor <= seq && root.horizon <= seq && root.keep <= root.minlog.max(root.keep)) {
+        if !(root.keep <= root.floor
+            && root.floor <= seq
+            && root.horizon <= seq
+            && root.keep <= root.minlog.max(root.keep))
+        {
             self.find(&object, "its horizons are out of order", stop);
         }
         let Some(before) = before.filter(|before| before.state.seq.next() == seq) else { return };
@@ -142,12 +146,12 @@ impl Check<'_> {
     /// Whether a reference lies in an object that exists.
     fn resolves(&mut self, at: &Ref, from: &str) {
         let end = at.off.saturating_add(u64::from(at.len));
-        let object = key::segment(at.segment);
-        match self.sizes.get(&at.segment) {
-            Some(size) if end <= *size => {}
-            Some(size) => self.find(object, format!("has {size} bytes, {from} needs {end}"), "restore it from a backup"),
-            None => self.find(object, format!("is missing, {from} needs it"), "restore it from a backup"),
-        }
+        let what = match self.sizes.get(&at.segment) {
+            Some(size) if end <= *size => return,
+            Some(size) => format!("has {size} bytes, {from} needs {end}"),
+            None => format!("is missing, {from} needs it"),
+        };
+        self.find(key::segment(at.segment), what, "restore it from a backup");
     }
 
     /// L1: everything the head leads to is there and adds up. L2 (`deep`): every content matches its hash.

@@ -151,9 +151,7 @@ async fn look(world: &World, process: &Process, rounds: u64) -> Result<()> {
 }
 
 fn report(world: &World, process: &Process, done: Option<Result<()>>) {
-    if let Some(Err(error)) = done {
-        if error.kind() != Kind::Offline {
-            world.unexpected(process.name(), &error);
-        }
+    if let Some(Err(error)) = done.filter(|done| done.as_ref().is_err_and(|e| e.kind() != Kind::Offline)) {
+        world.unexpected(process.name(), &error);
     }
 }

@@ -112,7 +112,10 @@ impl Replay {
             ensure!(state.ledger == before.ledger, "entry {seq} is of another ledger");
             let (old, new) = (&before.root, &state.root);
             ensure!(
-                new.keep >= old.keep && new.floor >= old.floor && new.horizon >= old.horizon && new.minlog >= old.minlog,
+                new.keep >= old.keep
+                    && new.floor >= old.floor
+                    && new.horizon >= old.horizon
+                    && new.minlog >= old.minlog,
                 "H, F, K or minlog went back at entry {seq}"
             );
         }

@@ -89,7 +89,8 @@ impl World {
             self.sim.violation(format_args!("A3: change {change} was acknowledged in entries {other} and {seq}"));
         }
         if change_at != Some(seq) || tx_at != Some(seq) {
-            self.sim.violation(format_args!("A3: change {change} was acknowledged in entry {seq}, it is in {change_at:?}"));
+            self.sim
+                .violation(format_args!("A3: change {change} was acknowledged in entry {seq}, it is in {change_at:?}"));
         }
     }
 

@@ -231,7 +231,8 @@ impl<'a> At<'a> {
             let versions = files.iter().filter(|(_, path, _)| path.as_str().starts_with("data/"));
             let last: u64 = versions.filter_map(|(_, path, _)| path.as_str()[5..].parse().ok()).max().unwrap_or(0);
             let path = |n: u64| -> ItemPath { format!("data/{n:06}").parse().expect("path") };
-            let rank_of = |wanted: &ItemPath| files.iter().find(|(_, path, _)| path == wanted).map(|(rank, _, _)| *rank);
+            let rank_of =
+                |wanted: &ItemPath| files.iter().find(|(_, path, _)| path == wanted).map(|(rank, _, _)| *rank);
             let mut content = row.change.as_bytes().to_vec();
             content.resize(row.size.max(16), b'.');
             let content = NewContent::Bytes(Bytes::from(content));
