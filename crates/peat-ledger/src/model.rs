@@ -387,11 +387,12 @@ pub struct Root {
     pub unknown: Vec<(u32, Vec<u8>)>,
 }
 
-/// Which units the newest entries changed: tags only, so a hit must be confirmed. A tag stands only with the newest
-/// entry that has it. The ring of `n` entries at `head` covers the slots after `head - n`.
+/// Which units the newest entries changed: tags only, so a hit must be confirmed, and when the entry does not name the
+/// unit, the directory must be asked. A tag stands only with the newest entry that has it. The ring of `n` entries at
+/// `head` covers the slots after `head - n`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ring {
-    /// Per entry, oldest first, ending with the entry that holds the ring: 3-byte tags of the units it changed
+    /// Per entry, oldest first, ending with the entry that holds the ring: tags (20 bits) of the units it changed
     /// and no later one did.
     pub entries: Vec<Vec<[u8; 3]>>,
 }

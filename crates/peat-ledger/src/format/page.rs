@@ -50,15 +50,21 @@ impl TreeKind {
         }
     }
 
-    /// Largest page before it is split: leaf and inner, in bytes before compression. Directory pages are small because
-    /// every entry rewrites a path of them; the first leaf of a table holds what is current of a unit.
+    /// Largest page before it is split, in bytes before compression. Every entry rewrites a path of the directory and
+    /// of a table, so pages are small: `budget_tests` measures what that gives. A leaf of a table still holds all that
+    /// is current of a unit (some thirty files), and a directory of 40,000 units is three levels deep.
     pub(crate) fn target(self, level: u8) -> usize {
         match (self, level) {
-            (Self::Table, 0) => 6 << 10,
-            (Self::Table, _) => 2 << 10,
-            (_, 0) => 2 << 10,
-            (_, _) => 1 << 10,
+            (Self::Table, 0) => 2304,
+            (_, 0) => 1280,
+            (_, _) => 1024,
         }
+    }
+
+    /// Whether a page is better split between these neighbours than anywhere else: between what is current of a unit
+    /// and its history, so that a scoped pull and most commits touch the first of the two only.
+    pub(crate) fn parts_at(self, left: &[u8], right: &[u8]) -> bool {
+        self == Self::Table && left.first() != right.first()
     }
 }
 
@@ -127,18 +133,17 @@ impl Page {
         }
         Ok(Self { kind, level, rows })
     }
+}
 
-    /// Bytes of each row in the page's payload.
-    pub(crate) fn costs(&self) -> Vec<usize> {
-        let mut last: &[u8] = &[];
-        let mut costs = Vec::with_capacity(self.rows.len());
-        for (key, value) in &self.rows {
-            let suffix = key.len() - shared(last, key);
-            costs.push(suffix + value.encode().len() + 3);
-            last = key;
-        }
-        costs
+/// Bytes of each row in the payload of a page.
+pub(crate) fn costs(rows: &[Row]) -> Vec<usize> {
+    let mut last: &[u8] = &[];
+    let mut costs = Vec::with_capacity(rows.len());
+    for (key, value) in rows {
+        costs.push(key.len() - shared(last, key) + value.encode().len() + 3);
+        last = key;
     }
+    costs
 }
 
 /// Bytes two keys have in common at their start.

@@ -2,7 +2,7 @@
 
 use peat_types::Result;
 
-use super::page::{Page, PageSink, Row, TreeKind, shared};
+use super::page::{Page, PageSink, Row, TreeKind, costs, shared};
 use super::refs::Value;
 use super::tree::{BoxFuture, load};
 use super::{PageSource, damaged};
@@ -111,7 +111,7 @@ struct Child {
 
 impl Child {
     fn size(&self) -> Option<usize> {
-        Some(self.open.as_ref()?.costs().iter().sum())
+        Some(costs(&self.open.as_ref()?.rows).iter().sum())
     }
 }
 
@@ -170,33 +170,58 @@ fn merge_rows(rows: &mut Vec<Row>, edits: &[Edit]) -> bool {
     changed
 }
 
-/// Writes a page as one or, above the target, as several of about equal size; gives the rows for the page above.
+/// Writes a page as one or, above the target, as several; gives the rows for the page above.
 fn write_split(page: Page, low: Vec<u8>, sink: &mut PageSink) -> Result<Vec<Row>> {
-    let target = page.kind.target(page.level);
-    let costs = page.costs();
+    let Page { kind, level, rows } = page;
+    let mut out: Vec<Row> = Vec::new();
+    let mut last: Option<Vec<u8>> = None;
+    let mut low = Some(low);
+    for rows in split(kind, level, rows) {
+        let first = rows.first().map(|(key, _)| key.as_slice()).unwrap_or_default();
+        // Between leaves the shortest key that tells them apart is enough; above, separators are exact.
+        let low = match (low.take(), &last) {
+            (Some(low), _) => low,
+            (None, Some(last)) if level == 0 => first[..(shared(last, first) + 1).min(first.len())].to_vec(),
+            (None, _) => first.to_vec(),
+        };
+        last = rows.last().map(|(key, _)| key.clone());
+        out.push((low, Value::of_ref(sink.write(&Page { kind, level, rows })?)));
+    }
+    Ok(out)
+}
+
+/// The rows of a page in groups that are to be pages: one, or several of about equal size.
+fn split(kind: TreeKind, level: u8, mut rows: Vec<Row>) -> Vec<Vec<Row>> {
+    let target = kind.target(level);
+    let costs = costs(&rows);
     let total: usize = costs.iter().sum();
+    if total <= target {
+        return vec![rows];
+    }
+    let seam = rows.windows(2).position(|pair| level == 0 && kind.parts_at(&pair[0].0, &pair[1].0));
+    if let Some(seam) = seam {
+        let before: usize = costs[..=seam].iter().sum();
+        if before.min(total - before) >= target / 4 {
+            let after = rows.split_off(seam + 1);
+            return [split(kind, level, rows), split(kind, level, after)].concat();
+        }
+    }
     // Parts of four fifths leave room, so that the next row does not split them again.
-    let parts = if total <= target { 1 } else { (total * 5 / 4).div_ceil(target).max(2) };
-    let goal = total.div_ceil(parts).max(1);
-    let mut out = Vec::with_capacity(parts);
-    let mut part = Page { kind: page.kind, level: page.level, rows: Vec::new() };
-    let mut part_low = low;
+    let parts = (total * 5 / 4).div_ceil(target).max(2);
+    let goal = total.div_ceil(parts);
+    // An inner page of one child would be a level for nothing.
+    let least = if level == 0 { 1 } else { 2 };
+    let mut out: Vec<Vec<Row>> = vec![Vec::new()];
     let mut size = 0;
-    for (row, cost) in page.rows.into_iter().zip(costs) {
-        // An inner page of one child would be a level for nothing.
-        let enough = if part.level == 0 { 1 } else { 2 };
-        if size + cost / 2 > goal && part.rows.len() >= enough {
-            let next_low = match part.rows.last() {
-                Some((last, _)) if part.level == 0 => row.0[..(shared(last, &row.0) + 1).min(row.0.len())].to_vec(),
-                _ => row.0.clone(),
-            };
-            out.push((std::mem::replace(&mut part_low, next_low), Value::of_ref(sink.write(&part)?)));
-            part.rows.clear();
+    for (row, cost) in rows.into_iter().zip(costs) {
+        if size + cost / 2 > goal && out.last().is_some_and(|part| part.len() >= least) {
+            out.push(Vec::new());
             size = 0;
         }
-        part.rows.push(row);
+        if let Some(part) = out.last_mut() {
+            part.push(row);
+        }
         size += cost;
     }
-    out.push((part_low, Value::of_ref(sink.write(&part)?)));
-    Ok(out)
+    out
 }
