@@ -39,7 +39,7 @@ async fn follow(
 ) -> Result<()> {
     let env = process.env();
     for _ in 0..rounds {
-        env.sleep(env.jitter(Duration::from_millis(1500))).await;
+        env.sleep(env.jitter(Duration::from_millis(500))).await;
         let before = lock(shared).0.clone();
         let followed = match ledger.follow(&before, world.sim.chance(0.5)).await {
             Err(error) if error.kind() == Kind::Offline => continue,

@@ -38,7 +38,9 @@ pub async fn machine(world: World, machine: Machine, disk: Arc<Mutex<Disk>>, liv
         if let Some(Err(error)) = done {
             explain(&world, &process, &error);
         }
-        world.sim.sleep(Duration::from_millis(world.sim.below(3000))).await;
+        // Some restart at once, some later.
+        let pause = world.sim.below(if process.is_dead() { 100 } else { 3000 });
+        world.sim.sleep(Duration::from_millis(pause)).await;
     }
 }
 

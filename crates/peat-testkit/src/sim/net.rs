@@ -30,6 +30,8 @@ pub struct Faults {
     pub late: f64,
     /// Longest delay of a late landing.
     pub late_by: Duration,
+    /// The process that sent a write that will land late is killed while it waits.
+    pub orphaned: f64,
     /// The request arrives twice; the client gets the reply to the second.
     pub doubled: f64,
     /// The server answers 409, 429 or 503 and does nothing.
@@ -50,6 +52,7 @@ impl Faults {
             lost_reply: 0.0,
             late: 0.0,
             late_by: Duration::ZERO,
+            orphaned: 0.0,
             doubled: 0.0,
             status: 0.0,
             false_exists: 0.0,
@@ -65,6 +68,7 @@ impl Faults {
             lost_reply: 0.06,
             late: 0.04,
             late_by: Duration::from_secs(60),
+            orphaned: 0.2,
             doubled: 0.05,
             status: 0.04,
             false_exists: 0.02,
@@ -185,8 +189,12 @@ impl SimNet {
             }
             Fate::LostRequest | Fate::LostReply | Fate::Late(_) => {
                 // Sometimes the connection breaks at once, sometimes nothing comes back at all.
-                let wait = if self.sim.chance(0.6) { there + back } else { CLIENT_TIMEOUT };
-                tokio::time::sleep(wait).await;
+                let orphaned = matches!(fate, Fate::Late(_)) && self.sim.chance(self.sim.faults().orphaned);
+                let at_once = orphaned || self.sim.chance(0.6);
+                tokio::time::sleep(if at_once { there + back } else { CLIENT_TIMEOUT }).await;
+                if orphaned {
+                    self.life.die(&what);
+                }
                 Err(offline(&what, "no reply"))
             }
         };

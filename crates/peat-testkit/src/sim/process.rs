@@ -103,7 +103,7 @@ impl Life {
         self.dead.load(Ordering::Relaxed)
     }
 
-    fn die(&self, place: &str) {
+    pub(super) fn die(&self, place: &str) {
         if !self.dead.swap(true, Ordering::Relaxed) {
             self.sim.event(format_args!("{} killed: {place}", self.name));
             self.sim.log().kills += 1;
