@@ -101,7 +101,7 @@ fn count(mut bytes: &[u8]) -> usize {
 }
 
 fn value(n: u8) -> Value {
-    let at = (n % 3 == 0).then_some(Ref { segment: Segment::Log(Seq(0)), off: u64::from(n), len: 9 });
+    let at = n.is_multiple_of(3).then_some(Ref { segment: Segment::Log(Seq(0)), off: u64::from(n), len: 9 });
     Value { flags: u32::from(n % 2) * 2, at, rest: vec![n; usize::from(n % 50)] }
 }
 
