@@ -19,6 +19,9 @@ use super::varint::{Reader, put_bytes, put_varint};
 use super::{damaged, unsupported};
 use crate::model::{OpRecord, Rank, UnitOps};
 
+/// Most operations of a transaction: in memory they are much larger than in bytes.
+pub(crate) const MAX_OPS: usize = 1 << 19;
+
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const RANK: u8 = 3;
@@ -54,10 +57,13 @@ pub(crate) fn decode(record: &Bytes, origin: &Origin) -> Result<Vec<UnitOps>> {
     let raw = record::open(record, record::OPS)?;
     let mut r = Reader::new(&raw);
     let mut units = Vec::new();
+    let mut room = MAX_OPS;
     for _ in 0..r.count()? {
         let unit = checked_unit(r.str()?)?;
         let mut ops = Vec::new();
-        for _ in 0..r.count()? {
+        let count = r.count()?;
+        room = room.checked_sub(count).ok_or_else(|| damaged("a transaction has too many operations"))?;
+        for _ in 0..count {
             let code = r.u8()?;
             if !(PUT..=RANK).contains(&code) {
                 return Err(unsupported(format!("operation {code}")));

@@ -79,11 +79,6 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Index of the child that holds `key`; keys below the first one belong to the first child.
-    pub(crate) fn child(&self, key: &[u8]) -> usize {
-        self.rows.partition_point(|(low, _)| low.as_slice() <= key).saturating_sub(1)
-    }
-
     /// Decodes the record found at `at`.
     pub(crate) fn decode(record: &Bytes, at: &Ref) -> Result<Self> {
         let raw = record::open(record, record::PAGE)?;
@@ -128,8 +123,8 @@ impl Page {
         if !r.is_empty() {
             return Err(damaged("bytes follow the last row of a page"));
         }
-        if level > 0 && rows.is_empty() {
-            return Err(damaged("an inner page is empty"));
+        if rows.is_empty() {
+            return Err(damaged("a page is empty"));
         }
         Ok(Self { kind, level, rows })
     }

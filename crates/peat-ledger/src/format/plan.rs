@@ -49,6 +49,9 @@ pub async fn plan(
     if draft.units.windows(2).any(|pair| pair[0].unit >= pair[1].unit) {
         return Err(Error::internal("the units of a draft are not sorted"));
     }
+    if draft.units.iter().map(|unit| unit.ops.len()).sum::<usize>() > ops::MAX_OPS {
+        return Err(Error::invalid("a change has too many operations").with_hint("make it in several smaller steps"));
+    }
     let keys: Vec<&[u8]> = draft.units.iter().map(|unit| unit.unit.as_str().as_bytes()).collect();
     let found = lookup(state.root.directory.as_ref(), TreeKind::Directory, &keys, pages).await?;
     let mut changes = Vec::with_capacity(draft.units.len());

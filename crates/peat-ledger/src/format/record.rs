@@ -19,8 +19,8 @@ pub(crate) const HEADER: u64 = 8 << 20;
 pub(crate) const RING: u64 = 16 << 10;
 /// Largest unpacked tree page.
 pub(crate) const PAGE: u64 = 64 << 10;
-/// Largest unpacked list of operations.
-pub(crate) const OPS: u64 = 64 << 20;
+/// Largest unpacked list of operations: hashes do not compress, so this is more than a full entry holds.
+pub(crate) const OPS: u64 = 32 << 20;
 /// Largest unpacked pack index.
 pub(crate) const INDEX: u64 = 64 << 20;
 /// Largest content, and so the largest unpacked block.

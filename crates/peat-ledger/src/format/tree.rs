@@ -13,14 +13,49 @@ use crate::model::Ref;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// Loads a page and checks that it is the one expected: `level` falls by one on every step down, so a walk ends.
-pub(crate) async fn load(pages: &dyn PageSource, at: &Ref, kind: TreeKind, level: Option<u8>) -> Result<Page> {
-    let record = pages.page(at).await?;
-    let page = Page::decode(&record, at)?;
-    if page.kind != kind || level.is_some_and(|level| level != page.level) {
-        return Err(damaged("a page is not the one its parent means"));
+/// A page as its parent means it: where it lies, its level, and the keys that may lie below it.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) at: Ref,
+    level: Option<u8>,
+    pub(crate) low: Vec<u8>,
+    pub(crate) high: Option<Vec<u8>>,
+}
+
+impl Node {
+    pub(crate) fn root(at: Ref) -> Self {
+        Self { at, level: None, low: Vec::new(), high: None }
     }
-    Ok(page)
+
+    /// Loads the page and checks that it is the one meant. Levels fall by one on every step down and the ranges of
+    /// children do not overlap, so a walk ends and meets no page twice, whatever the bytes say.
+    pub(crate) async fn load(&self, pages: &dyn PageSource, kind: TreeKind) -> Result<Page> {
+        let record = pages.page(&self.at).await?;
+        let page = Page::decode(&record, &self.at)?;
+        // The first key of an inner page only stands for whatever lies below the second.
+        let keys = &page.rows[usize::from(page.level > 0)..];
+        let below = |(key, _): &Row| key < &self.low;
+        let above = |(key, _): &Row| self.high.as_ref().is_some_and(|high| key >= high);
+        let outside = keys.first().is_some_and(below) || page.rows.last().is_some_and(above);
+        if page.kind != kind || self.level.is_some_and(|level| level != page.level) || outside {
+            return Err(damaged("a page is not the one its parent means"));
+        }
+        Ok(page)
+    }
+
+    /// The children of `page`, which is this node's.
+    pub(crate) fn children(&self, page: &Page) -> Result<Vec<Self>> {
+        let mut out = Vec::with_capacity(page.rows.len());
+        for (i, (key, value)) in page.rows.iter().enumerate() {
+            out.push(Self {
+                at: value.at.ok_or_else(|| damaged("an inner row refers to nothing"))?,
+                level: page.level.checked_sub(1),
+                low: if i == 0 { self.low.clone() } else { key.clone() },
+                high: page.rows.get(i + 1).map(|(next, _)| next.clone()).or_else(|| self.high.clone()),
+            });
+        }
+        Ok(out)
+    }
 }
 
 /// Values of `keys`, which are sorted, in one walk.
@@ -32,22 +67,21 @@ pub(crate) async fn lookup(
 ) -> Result<Vec<Option<Value>>> {
     let mut out = Vec::with_capacity(keys.len());
     match root {
-        Some(root) if !keys.is_empty() => walk(*root, kind, None, keys, pages, &mut out).await?,
+        Some(root) if !keys.is_empty() => walk(Node::root(*root), kind, keys, pages, &mut out).await?,
         _ => out.resize(keys.len(), None),
     }
     Ok(out)
 }
 
 fn walk<'a>(
-    at: Ref,
+    node: Node,
     kind: TreeKind,
-    level: Option<u8>,
     keys: &'a [&'a [u8]],
     pages: &'a dyn PageSource,
     out: &'a mut Vec<Option<Value>>,
 ) -> BoxFuture<'a, ()> {
     Box::pin(async move {
-        let page = load(pages, &at, kind, level).await?;
+        let page = node.load(pages, kind).await?;
         if page.level == 0 {
             for key in keys {
                 let found = page.rows.binary_search_by(|(row, _)| row.as_slice().cmp(key));
@@ -56,22 +90,18 @@ fn walk<'a>(
             return Ok(());
         }
         let mut rest = keys;
-        while let Some(first) = rest.first() {
-            let (child, below) = child_of(&page, first)?;
-            let (mine, others) = rest.split_at(rest.partition_point(|key| below.is_none_or(|below| *key < below)));
-            walk(child, kind, Some(page.level - 1), mine, pages, out).await?;
+        for child in node.children(&page)? {
+            let high = child.high.as_deref();
+            let (mine, others) = rest.split_at(rest.partition_point(|key| high.is_none_or(|high| *key < high)));
+            if !mine.is_empty() {
+                walk(child, kind, mine, pages, out).await?;
+            }
             rest = others;
         }
+        // Only keys above the range of a broken page can be left; they are not in the tree.
+        out.resize(out.len() + rest.len(), None);
         Ok(())
     })
-}
-
-/// The child that holds `key` and the lowest key of the next one.
-pub(crate) fn child_of<'a>(page: &'a Page, key: &[u8]) -> Result<(Ref, Option<&'a [u8]>)> {
-    let i = page.child(key);
-    let child = page.rows.get(i).and_then(|(_, value)| value.at);
-    let below = page.rows.get(i + 1).map(|(low, _)| low.as_slice());
-    Ok((child.ok_or_else(|| damaged("an inner row refers to nothing"))?, below))
 }
 
 /// All rows whose key is at least `from` and, when given, below `to`.
@@ -84,18 +114,18 @@ pub(crate) async fn range(
 ) -> Result<Vec<Row>> {
     let mut out = Vec::new();
     // A stack instead of recursion: children are pushed last first.
-    let mut open: Vec<(Ref, Option<u8>)> = root.map(|at| (*at, None)).into_iter().collect();
-    while let Some((at, level)) = open.pop() {
-        let page = load(pages, &at, kind, level).await?;
-        let end = page.rows.partition_point(|(key, _)| to.is_none_or(|to| key.as_slice() < to));
-        if page.level == 0 {
-            let start = page.rows.partition_point(|(key, _)| key.as_slice() < from);
-            out.extend(page.rows.into_iter().take(end).skip(start));
+    let mut open: Vec<Node> = root.map(|at| Node::root(*at)).into_iter().collect();
+    while let Some(node) = open.pop() {
+        let page = node.load(pages, kind).await?;
+        if page.level > 0 {
+            let meets = |child: &Node| {
+                child.high.as_deref().is_none_or(|high| high > from) && to.is_none_or(|to| child.low.as_slice() < to)
+            };
+            open.extend(node.children(&page)?.into_iter().rev().filter(meets));
             continue;
         }
-        // The first child also holds what sorts below its separator.
-        let rows = page.rows.iter().take(end.max(1)).skip(page.child(from));
-        open.extend(rows.rev().filter_map(|(_, value)| Some((value.at?, Some(page.level - 1)))));
+        let inside = |(key, _): &Row| key.as_slice() >= from && to.is_none_or(|to| key.as_slice() < to);
+        out.extend(page.rows.into_iter().filter(inside));
     }
     Ok(out)
 }
@@ -129,32 +159,34 @@ pub(crate) async fn diff(
     kind: TreeKind,
     pages: &dyn PageSource,
 ) -> Result<BTreeMap<Vec<u8>, (Option<Value>, Option<Value>)>> {
-    let mut open = [Vec::new(), Vec::new()];
+    let mut open: [Vec<(Node, u8)>; 2] = Default::default();
     let mut rows: [BTreeMap<Vec<u8>, Value>; 2] = Default::default();
     for (side, root) in [before, after].into_iter().enumerate() {
         if let (Some(root), true) = (root, before != after) {
-            open[side].push((*root, load(pages, root, kind, None).await?.level));
+            let node = Node::root(*root);
+            let level = node.load(pages, kind).await?.level;
+            open[side].push((node, level));
         }
     }
     // Both sides go down level by level, so a shared page is met on both before it is read.
     while let Some(level) = open.iter().flatten().map(|(_, level)| *level).max() {
-        let refs = |side: usize| open[side].iter().map(|(at, _)| *at).collect::<HashSet<Ref>>();
+        let refs = |side: usize| open[side].iter().map(|(node, _)| node.at).collect::<HashSet<Ref>>();
         let shared: HashSet<Ref> = refs(0).intersection(&refs(1)).copied().collect();
         for side in 0..2 {
-            for (at, its_level) in std::mem::take(&mut open[side]) {
-                if shared.contains(&at) {
+            for (node, its_level) in std::mem::take(&mut open[side]) {
+                if shared.contains(&node.at) {
                     continue;
                 }
                 if its_level < level {
-                    open[side].push((at, its_level));
+                    open[side].push((node, its_level));
                     continue;
                 }
-                let page = load(pages, &at, kind, Some(level)).await?;
-                if level == 0 {
+                let page = node.load(pages, kind).await?;
+                if page.level == 0 {
                     rows[side].extend(page.rows);
                 } else {
-                    let children = page.rows.iter().filter_map(|(_, value)| value.at);
-                    open[side].extend(children.map(|child| (child, level - 1)));
+                    let below = page.level - 1;
+                    open[side].extend(node.children(&page)?.into_iter().map(|child| (child, below)));
                 }
             }
         }

@@ -2,10 +2,10 @@
 
 use peat_types::Result;
 
+use super::PageSource;
 use super::page::{Page, PageSink, Row, TreeKind, costs, shared};
 use super::refs::Value;
-use super::tree::{BoxFuture, load};
-use super::{PageSource, damaged};
+use super::tree::{BoxFuture, Node};
 use crate::model::Ref;
 
 /// One change: the new value of a key, or its end.
@@ -30,8 +30,9 @@ pub(crate) async fn apply(
             Page { kind, level: 0, rows }
         }
         Some(at) => {
-            let mut page = load(pages, &at, kind, None).await?;
-            if !update(&mut page, edits, pages, sink).await? {
+            let node = Node::root(at);
+            let mut page = node.load(pages, kind).await?;
+            if !update(&node, &mut page, edits, pages, sink).await? {
                 return Ok(Some(at));
             }
             page
@@ -57,8 +58,10 @@ pub(crate) async fn apply(
     }
 }
 
-/// Applies `edits` below `page`; false when nothing changed. Children that changed are written, `page` is not.
+/// Applies `edits` below `page`, the page of `node`; false when nothing changed. Children that changed are written, `page`
+/// is not.
 fn update<'a>(
+    node: &'a Node,
     page: &'a mut Page,
     edits: &'a [Edit],
     pages: &'a dyn PageSource,
@@ -68,20 +71,17 @@ fn update<'a>(
         if page.level == 0 {
             return Ok(merge_rows(&mut page.rows, edits));
         }
-        let below = page.level - 1;
         let mut children: Vec<Child> = Vec::with_capacity(page.rows.len());
         let mut rest = edits;
         let mut changed = false;
-        let rows = std::mem::take(&mut page.rows);
-        for (i, (low, value)) in rows.iter().enumerate() {
-            let next = rows.get(i + 1).map(|(low, _)| low);
-            let (mine, others) = rest.split_at(rest.partition_point(|edit| next.is_none_or(|next| edit.key < *next)));
+        for (node, (low, value)) in node.children(page)?.into_iter().zip(std::mem::take(&mut page.rows)) {
+            let high = node.high.as_ref();
+            let (mine, others) = rest.split_at(rest.partition_point(|edit| high.is_none_or(|high| edit.key < *high)));
             rest = others;
-            let mut child = Child { low: low.clone(), value: value.clone(), open: None };
+            let mut child = Child { node, low, value, open: None };
             if !mine.is_empty() {
-                let at = value.at.ok_or_else(|| damaged("an inner row refers to nothing"))?;
-                let mut opened = load(pages, &at, page.kind, Some(below)).await?;
-                if update(&mut opened, mine, pages, sink).await? {
+                let mut opened = child.node.load(pages, page.kind).await?;
+                if update(&child.node, &mut opened, mine, pages, sink).await? {
                     child.open = Some(opened);
                     changed = true;
                 }
@@ -90,7 +90,7 @@ fn update<'a>(
         }
         if changed {
             drop_empty(&mut children);
-            merge_small(&mut children, page.kind, below, pages).await?;
+            merge_small(&mut children, page.kind, page.level, pages).await?;
         }
         for child in children {
             match child.open {
@@ -103,6 +103,8 @@ fn update<'a>(
 }
 
 struct Child {
+    node: Node,
+    /// Its key in the page above.
     low: Vec<u8>,
     value: Value,
     /// Its page, when it changed and is to be written again.
@@ -125,9 +127,9 @@ fn drop_empty(children: &mut Vec<Child>) {
     }
 }
 
-/// Joins a changed child below a quarter of the target with a neighbour.
+/// Joins a changed child below a quarter of the target with a neighbour. `level` is that of the page above.
 async fn merge_small(children: &mut Vec<Child>, kind: TreeKind, level: u8, pages: &dyn PageSource) -> Result<()> {
-    let small = kind.target(level) / 4;
+    let small = kind.target(level.saturating_sub(1)) / 4;
     let mut i = 0;
     while i < children.len() {
         if children.len() == 1 || children[i].size().is_none_or(|size| size >= small) {
@@ -137,14 +139,13 @@ async fn merge_small(children: &mut Vec<Child>, kind: TreeKind, level: u8, pages
         let left = i.saturating_sub(1);
         for child in &mut children[left..left + 2] {
             if child.open.is_none() {
-                let at = child.value.at.ok_or_else(|| damaged("an inner row refers to nothing"))?;
-                child.open = Some(load(pages, &at, kind, Some(level)).await?);
+                child.open = Some(child.node.load(pages, kind).await?);
             }
         }
         let right = children.remove(left + 1);
         if let (Some(page), Some(mut moved)) = (children[left].open.as_mut(), right.open) {
             // Above the leaves the lower bound of the right page must survive as the key of its first child.
-            if let Some((key, _)) = moved.rows.first_mut().filter(|_| level > 0) {
+            if let Some((key, _)) = moved.rows.first_mut().filter(|_| moved.level > 0) {
                 *key = right.low;
             }
             page.rows.append(&mut moved.rows);
