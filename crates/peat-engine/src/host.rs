@@ -1,0 +1,90 @@
+//! What the caller hands in: the engine reads no environment, no home folder and no clock of its own.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use peat_clone::{Durability, Reporter, Silent};
+use peat_types::Env;
+
+use crate::types::Registry;
+
+/// The machine and the process, as the caller resolved them. Cheap to clone.
+#[derive(Clone)]
+pub struct Host {
+    /// Clock, randomness and environment variables.
+    pub env: Env,
+    /// Version of this program.
+    pub version: String,
+    /// Current folder of the process, absolute.
+    pub cwd: PathBuf,
+    /// Repository given by `--repo-dir` or `PEAT_REPO_DIR`.
+    pub repo_dir: Option<PathBuf>,
+    /// `PEAT_HOME`, or the platform's data folder for Peat.
+    pub peat_home: PathBuf,
+    /// Command that runs [`supervise`](crate::supervise): this executable and its hidden subcommand. Empty means that
+    /// commands of methods are started without a supervisor, which only tests of fake types want.
+    pub supervisor: Vec<OsString>,
+    /// For people: who works here.
+    pub user: String,
+    /// For people: on which machine.
+    pub hostname: String,
+    /// Is told what takes long.
+    pub reporter: Arc<dyn Reporter>,
+    /// How hard the journal tries to survive a power cut.
+    pub durability: Durability,
+    /// Types of models.
+    pub types: Registry,
+    /// How the heartbeat of a run is driven.
+    pub beats: Beats,
+    /// How a store is opened; tests put a store in memory here.
+    pub stores: Arc<dyn crate::store::Opener>,
+}
+
+/// How the heartbeat of a run is driven.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Beats {
+    /// On a thread and a runtime of its own, so that a busy method cannot starve it.
+    #[default]
+    Thread,
+    /// Beside the method in the same task, under a simulated clock.
+    Inline,
+}
+
+impl Host {
+    /// A host with the usual parts: nothing is told, built-in types, real stores.
+    pub fn new(env: Env, version: impl Into<String>, cwd: PathBuf, peat_home: PathBuf) -> Self {
+        Self {
+            env,
+            version: version.into(),
+            cwd,
+            repo_dir: None,
+            peat_home,
+            supervisor: Vec::new(),
+            user: "unknown".to_owned(),
+            hostname: "localhost".to_owned(),
+            reporter: Arc::new(Silent),
+            durability: Durability::Synced,
+            types: Registry::builtin(),
+            beats: Beats::Thread,
+            stores: Arc::new(crate::store::Real),
+        }
+    }
+
+    /// `user@host`, as in records.
+    pub fn who(&self) -> String {
+        format!("{}@{}", self.user, self.hostname)
+    }
+
+    /// A random UUID (version 4).
+    pub(crate) fn uuid(&self) -> String {
+        uuid::Builder::from_random_bytes(self.env.random_bytes()).into_uuid().to_string()
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("cwd", &self.cwd).field("repo_dir", &self.repo_dir).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,414 @@
+//! Reports about the datastore: its log, its state, what is pending, and its repair.
+
+use std::path::PathBuf;
+
+use peat_types::{ChangeId, CloneId, LedgerId, Namespace, Seq, Timestamp, TxId};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Warning, schema};
+
+/// A transaction in the log.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LogTransaction {
+    /// Identity of the attempt.
+    pub tx: TxId,
+    /// Identity of the change.
+    pub change: ChangeId,
+    /// `change`, `start`, `end`, `abort`, ….
+    pub kind: String,
+    /// Who.
+    pub author: String,
+    /// One line.
+    pub message: String,
+    /// When the change was made, by its author's clock.
+    pub time: Timestamp,
+    /// Units it changed.
+    pub units: Vec<String>,
+    /// Names of the models behind the units, where this repository knows them.
+    pub models: Vec<String>,
+}
+
+/// An entry of the log.
+#[derive(Clone, Debug, Serialize)]
+pub struct LogEntry {
+    /// Its number.
+    pub seq: Seq,
+    /// When it was written, by its writer's clock.
+    pub time: Timestamp,
+    /// Its size in the store.
+    pub size: u64,
+    /// Its transactions.
+    pub transactions: Vec<LogTransaction>,
+}
+
+/// `peat log`.
+#[derive(Clone, Debug, Serialize)]
+pub struct LogReport {
+    /// Namespace.
+    pub namespace: Namespace,
+    /// `store` or `clone`.
+    pub source: String,
+    /// Newest first.
+    pub entries: Vec<LogEntry>,
+}
+
+/// Who holds a lease.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LockHolder {
+    /// What is held.
+    pub unit: String,
+    /// Name of the model behind it, where this repository knows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_name: Option<String>,
+    /// `user@host`.
+    pub holder: String,
+    /// Machine.
+    pub hostname: String,
+    /// The clone that holds it.
+    pub clone: CloneId,
+    /// Since when, by the holder's clock.
+    pub acquired_at: Timestamp,
+    /// Time-to-live.
+    pub ttl_ms: u64,
+    /// How often the lease was taken.
+    pub generation: u64,
+    /// The run that holds it.
+    pub nonce: String,
+    /// Whether a living process of this machine holds it.
+    pub alive_here: bool,
+}
+
+/// `peat status`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusReport {
+    /// Root of the repository.
+    pub path: PathBuf,
+    /// Identity of the repository.
+    pub repo_id: String,
+    /// URL of the store.
+    pub store: String,
+    /// Whether the store is the private one in `.peat/store`.
+    pub private: bool,
+    /// Namespace.
+    pub namespace: Namespace,
+    /// Identity of the ledger.
+    pub ledger: LedgerId,
+    /// Folder of the clone.
+    pub clone_path: PathBuf,
+    /// Everything up to here has been seen; absent before the first whole pull.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub position: Option<Seq>,
+    /// Newest entry known of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<Seq>,
+    /// When the store was last asked, by this machine's clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_sync: Option<Timestamp>,
+    /// How long ago that was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_sync_age_ms: Option<i64>,
+    /// Units known here.
+    pub units: u64,
+    /// Items known here.
+    pub items: u64,
+    /// Changes that are not in the log.
+    pub pending: Vec<PendingChange>,
+    /// Leases held, as far as known here.
+    pub leases: Vec<LockHolder>,
+    /// What deserves attention.
+    pub notes: Vec<String>,
+}
+
+/// `peat datastore setup`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DatastoreSetup {
+    /// `file` or `s3`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// URL of the store.
+    pub url: String,
+    /// Namespace.
+    pub namespace: Namespace,
+    /// Identity of the ledger.
+    pub ledger: LedgerId,
+    /// Whether this call made the namespace.
+    pub created: bool,
+    /// Folder of the clone.
+    pub clone_path: PathBuf,
+    /// Items copied from the private ledger.
+    pub items_copied: u64,
+    /// Bytes of them.
+    pub bytes_copied: u64,
+    /// Units copied.
+    pub units_copied: u64,
+    /// Where the private ledger still lies, when there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept_private_store: Option<PathBuf>,
+    /// What the probe of the store found.
+    pub probe: Value,
+    /// What deserves attention.
+    pub warnings: Vec<String>,
+}
+
+/// `peat datastore status`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DatastoreStatus {
+    /// `file` or `s3`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// URL of the store.
+    pub url: String,
+    /// The folder of a `file` store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Namespace.
+    pub namespace: Namespace,
+    /// Whether the store is the private one in `.peat/store`.
+    pub private: bool,
+    /// Whether the store answered and its ledger is well.
+    pub healthy: bool,
+    /// What was found.
+    pub message: String,
+    /// How long the store took to answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_ms: Option<u64>,
+    /// Newest entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<Seq>,
+    /// `full` or `lazy`.
+    pub hydration: String,
+}
+
+/// A change that is not in the log yet.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingChange {
+    /// Its id.
+    pub change: ChangeId,
+    /// What it does.
+    pub kind: String,
+    /// `pending`, `unknown`, `parked` or `starting`.
+    pub status: String,
+    /// One line.
+    pub message: String,
+    /// Who.
+    pub author: String,
+    /// When.
+    pub time: Timestamp,
+    /// Units it touches.
+    pub units: Vec<String>,
+    /// Names of the models behind them, where this repository knows them.
+    pub models: Vec<String>,
+    /// Contents it brings.
+    pub contents: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Times it was sent.
+    pub attempts: u32,
+    /// Slug of the reason it is parked for or of what went wrong last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// That reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// `peat pending list`.
+#[derive(Clone, Debug, Serialize)]
+pub struct PendingList {
+    /// Oldest first.
+    pub changes: Vec<PendingChange>,
+    /// How many.
+    pub total: u64,
+}
+
+/// `peat pending show`.
+#[derive(Clone, Debug, Serialize)]
+pub struct PendingShow {
+    /// The change.
+    #[serde(flatten)]
+    pub change: PendingChange,
+    /// What it is to do.
+    pub payload: Value,
+    /// Its contents: size, and text when it is short text.
+    pub content: Vec<Value>,
+}
+
+/// `peat pending adopt` and `peat pending drop`.
+#[derive(Clone, Debug, Serialize)]
+pub struct PendingDone {
+    /// The change.
+    pub change: ChangeId,
+    /// `adopted` or `dropped`.
+    pub status: String,
+    /// The entry that holds it now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seq: Option<Seq>,
+}
+
+/// `peat datastore sync`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SyncReport {
+    /// `pull`, `push` or `sync`.
+    pub mode: String,
+    /// Changes committed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes_committed: Option<u64>,
+    /// Items those changes set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files_pushed: Option<u64>,
+    /// Items that changed here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files_pulled: Option<u64>,
+    /// Bytes downloaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_pulled: Option<u64>,
+    /// Where the clone stood.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<Seq>,
+    /// Where it stands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<Seq>,
+    /// Runs of dead processes that were marked as interrupted.
+    pub interrupted: u64,
+    /// Changes put aside now.
+    pub parked: Vec<PendingChange>,
+    /// Changes that could not be sent.
+    pub pending: Vec<PendingChange>,
+    /// What went wrong, one line each. Not empty means exit status 1.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
+}
+
+/// `peat datastore lock status`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LockStatus {
+    /// Whether any lease is held.
+    pub held: bool,
+    /// The first one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub info: Option<LockHolder>,
+    /// All of them.
+    pub leases: Vec<LockHolder>,
+    /// `file` or `s3`.
+    pub datastore_type: String,
+}
+
+/// `peat datastore lock release`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LockReleased {
+    /// Whether a lease was released.
+    pub released: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Who held it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous_holder: Option<LockHolder>,
+}
+
+/// An object of the ledger.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerObject {
+    /// Its key below the namespace.
+    pub key: String,
+    /// Its size.
+    pub size: u64,
+    /// When it was written, by the store's clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_modified: Option<Timestamp>,
+}
+
+/// `peat ledger ls`.
+#[derive(Clone, Debug, Serialize)]
+pub struct LedgerLs {
+    /// URL of the store.
+    pub store: String,
+    /// Namespace.
+    pub namespace: Namespace,
+    /// Objects in the store's order.
+    pub objects: Vec<LedgerObject>,
+    /// Whether there are more.
+    pub limited: bool,
+}
+
+/// `peat ledger cat`.
+#[derive(Clone, Debug, Serialize)]
+pub struct LedgerCat {
+    /// Key of the object below the namespace.
+    pub key: String,
+    /// The object.
+    pub object: Value,
+}
+
+/// Something a check looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct DoctorFinding {
+    /// Slug of the check, or the object.
+    pub check: String,
+    /// Whether all was well.
+    pub passed: bool,
+    /// What was found.
+    pub message: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// `peat ledger verify`.
+#[derive(Clone, Debug, Serialize)]
+pub struct LedgerVerify {
+    /// URL of the store.
+    pub store: String,
+    /// Namespace.
+    pub namespace: Namespace,
+    /// Entries looked at.
+    pub entries: u64,
+    /// Contents hashed.
+    pub contents: u64,
+    /// What is wrong.
+    pub findings: Vec<DoctorFinding>,
+    /// Whether nothing is wrong.
+    pub passed: bool,
+}
+
+/// `peat doctor datastores`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DoctorReport {
+    /// `pass` or `fail`.
+    pub overall_status: String,
+    /// `file` or `s3`.
+    pub datastore_type: String,
+    /// What was looked at.
+    pub health_findings: Vec<DoctorFinding>,
+    /// What deserves attention.
+    pub warnings: Vec<Warning>,
+}
+
+schema! {
+    LogReport => "peat.log/1",
+    StatusReport => "peat.status/1",
+    DatastoreSetup => "peat.datastore.setup/1",
+    DatastoreStatus => "peat.datastore.status/1",
+    PendingList => "peat.pending.list/1",
+    PendingShow => "peat.pending.show/1",
+    PendingDone => "peat.pending.done/1",
+    SyncReport => "peat.datastore.sync/1",
+    LockStatus => "peat.datastore.lock.status/1",
+    LockReleased => "peat.datastore.lock.release/1",
+    LedgerLs => "peat.ledger.ls/1",
+    LedgerCat => "peat.ledger.cat/1",
+    LedgerVerify => "peat.ledger.verify/1",
+    DoctorReport => "peat.doctor.datastores/1",
+}
