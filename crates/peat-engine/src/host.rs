@@ -21,8 +21,8 @@ pub struct Host {
     pub cwd: PathBuf,
     /// Repository given by `--repo-dir` or `PEAT_REPO_DIR`.
     pub repo_dir: Option<PathBuf>,
-    /// `PEAT_HOME`, or the platform's data folder for Peat.
-    pub peat_home: PathBuf,
+    /// `PEAT_HOME`, or the platform's data folder for Peat; only shared datastores need it.
+    pub peat_home: Option<PathBuf>,
     /// Command that runs [`supervise`](crate::supervise): this executable and its hidden subcommand. Empty means that
     /// commands of methods are started without a supervisor, which only tests of fake types want.
     pub supervisor: Vec<OsString>,
@@ -54,7 +54,7 @@ pub enum Beats {
 
 impl Host {
     /// A host with the usual parts: nothing is told, built-in types, real stores.
-    pub fn new(env: Env, version: impl Into<String>, cwd: PathBuf, peat_home: PathBuf) -> Self {
+    pub fn new(env: Env, version: impl Into<String>, cwd: PathBuf, peat_home: Option<PathBuf>) -> Self {
         Self {
             env,
             version: version.into(),

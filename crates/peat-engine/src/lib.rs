@@ -1,1 +1,46 @@
-//! wip
+//! The domain: repositories, definitions, model types, method runs, data and outputs, and the state of the datastore.
+//!
+//! Everything starts at a [`Host`], the machine as the caller resolved it, and a [`Repo`] found from it. Every operation
+//! answers with a value of [`report`], which a printer shows as text or JSON. See `docs/design/003-engine.md`.
+
+mod arguments;
+mod cancel;
+mod data;
+mod datastore;
+mod definition;
+pub mod duration;
+mod files;
+mod host;
+pub mod input;
+mod models;
+mod names;
+mod outputs;
+mod paths;
+mod planner;
+mod process;
+mod record;
+mod repo;
+pub mod report;
+mod run;
+mod schema;
+mod status;
+mod store;
+mod types;
+mod yaml;
+
+pub use cancel::{Cancel, Reason};
+pub use data::DataGet;
+pub use datastore::SetupRequest;
+pub use definition::{CreateModel, Definition};
+pub use host::{Beats, Host};
+pub use names::normalize_type;
+pub use outputs::OutputDataGet;
+pub use process::supervise;
+pub use record::{Artifacts, DataArtifact, Metadata, Output, Owner, Provenance, RunError};
+pub use repo::{Datastore, InitRequest, LOCAL, MARKER, Marker, Repo};
+pub use run::{Observer, Quiet, Ran, RunRequest};
+pub use store::{Opened, Opener, Real};
+pub use types::{
+    Call, DataKind, DataSpec, End, MethodKind, MethodSpec, ModelType, Outcome, Registry, SharedType, Stream, TypeSpec,
+    Write,
+};

@@ -1,0 +1,212 @@
+//! The definitions in `models/`: walking the folder, looking one up.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use peat_types::{Error, Kind, Result};
+
+use super::Definition;
+use crate::files;
+use crate::names::{closest, normalize_type};
+use crate::report::Warning;
+
+/// Folders below which nothing is looked for: deeper ones are a mistake or a trap.
+const DEPTH: usize = 16;
+
+/// The definitions of a repository.
+#[derive(Debug)]
+pub(crate) struct Library<'a> {
+    root: &'a Path,
+}
+
+/// What a walk found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// By name.
+    pub definitions: Vec<Definition>,
+    /// Files that could not be read.
+    pub warnings: Vec<Warning>,
+}
+
+struct Candidate {
+    path: PathBuf,
+    /// Relative to the repository.
+    rel: String,
+    /// Relative to `models/`, without the file name.
+    folder: String,
+}
+
+impl<'a> Library<'a> {
+    /// Of the repository in `root`.
+    pub fn new(root: &'a Path) -> Self {
+        Self { root }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> PathBuf {
+        self.root.join("models")
+    }
+
+    /// All definitions, by name.
+    pub fn all(&self) -> Result<Found> {
+        let mut found = Found::default();
+        for candidate in self.candidates(&mut found.warnings)? {
+            self.load(&candidate, &mut found);
+        }
+        found.definitions.sort_by(|a, b| (&a.name, &a.rel).cmp(&(&b.name, &b.rel)));
+        Ok(found)
+    }
+
+    fn load(&self, candidate: &Candidate, found: &mut Found) {
+        let parsed = match files::read(&candidate.path) {
+            Ok(Some(text)) => Definition::parse(&text, &candidate.rel, candidate.path.clone(), &candidate.folder),
+            // It went away while we looked.
+            Ok(None) => return,
+            Err(error) => Err(error),
+        };
+        match parsed {
+            Ok(definition) => found.definitions.push(definition),
+            Err(error) => found
+                .warnings
+                .push(Warning { name: candidate.rel.clone(), message: format!("skipped: {}", error.chain().join(": ")) }),
+        }
+    }
+
+    /// One definition: by name, then by full id, then by the beginning of an id.
+    pub fn find(&self, wanted: &str) -> Result<Definition> {
+        let mut found = Found::default();
+        let candidates = self.candidates(&mut found.warnings)?;
+        // A definition is nearly always in the file that bears its name or id: look there before reading all.
+        let (likely, others): (Vec<_>, Vec<_>) = candidates
+            .into_iter()
+            .partition(|c| c.path.file_stem().and_then(|s| s.to_str()).is_some_and(|stem| stem == wanted));
+        for candidate in &likely {
+            self.load(candidate, &mut found);
+        }
+        let by_name = |found: &Found| -> Vec<Definition> {
+            found.definitions.iter().filter(|d| d.name == wanted).cloned().collect()
+        };
+        if let Some(definition) = one(wanted, "name", by_name(&found))? {
+            return Ok(definition);
+        }
+        for candidate in &others {
+            self.load(candidate, &mut found);
+        }
+        if let Some(definition) = one(wanted, "name", by_name(&found))? {
+            return Ok(definition);
+        }
+        let matching = |test: &dyn Fn(&str) -> bool| -> Vec<Definition> {
+            found.definitions.iter().filter(|d| test(&d.id)).cloned().collect()
+        };
+        if let Some(definition) = one(wanted, "id", matching(&|id| id == wanted))? {
+            return Ok(definition);
+        }
+        if !wanted.is_empty()
+            && let Some(definition) = one(wanted, "beginning of the id", matching(&|id| id.starts_with(wanted)))?
+        {
+            return Ok(definition);
+        }
+        Err(missing(wanted, &found))
+    }
+
+    fn candidates(&self, warnings: &mut Vec<Warning>) -> Result<Vec<Candidate>> {
+        let mut out = Vec::new();
+        let folder = self.folder();
+        if !folder.is_dir() {
+            return Ok(out);
+        }
+        let inside = fs::canonicalize(self.root).map_err(|e| Error::io("find", self.root, e))?;
+        let mut walk = Walk { inside, seen: HashSet::new(), out: &mut out, warnings };
+        walk.folder(&folder, "", 0)?;
+        out.sort_by(|a, b| a.rel.cmp(&b.rel));
+        Ok(out)
+    }
+}
+
+struct Walk<'a> {
+    inside: PathBuf,
+    seen: HashSet<PathBuf>,
+    out: &'a mut Vec<Candidate>,
+    warnings: &'a mut Vec<Warning>,
+}
+
+impl Walk<'_> {
+    fn folder(&mut self, dir: &Path, below: &str, depth: usize) -> Result<()> {
+        let real = fs::canonicalize(dir).map_err(|e| Error::io("find", dir, e))?;
+        // A link to a folder above would never end.
+        if depth > DEPTH || !self.seen.insert(real) {
+            return Ok(());
+        }
+        for entry in fs::read_dir(dir).map_err(|e| Error::io("list", dir, e))? {
+            let entry = entry.map_err(|e| Error::io("list", dir, e))?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else {
+                self.warn(below, &name.to_string_lossy(), "skipped: its name is not UTF-8");
+                continue;
+            };
+            if name.starts_with('.') {
+                continue;
+            }
+            let path = entry.path();
+            let mut kind = entry.file_type().map_err(|e| Error::io("look at", &path, e))?;
+            if kind.is_symlink() {
+                match fs::canonicalize(&path) {
+                    Ok(target) if target.starts_with(&self.inside) => {
+                        kind = fs::metadata(&target).map_err(|e| Error::io("look at", &target, e))?.file_type();
+                    }
+                    Ok(_) => {
+                        self.warn(below, name, "skipped: it is a link that leaves the repository");
+                        continue;
+                    }
+                    Err(_) => {
+                        self.warn(below, name, "skipped: it is a link that leads nowhere");
+                        continue;
+                    }
+                }
+            }
+            let joined = if below.is_empty() { name.to_owned() } else { format!("{below}/{name}") };
+            if kind.is_dir() {
+                self.folder(&path, &joined, depth + 1)?;
+            } else if kind.is_file() && name.ends_with(".yaml") {
+                self.out.push(Candidate { path, rel: format!("models/{joined}"), folder: below.to_owned() });
+            }
+        }
+        Ok(())
+    }
+
+    fn warn(&mut self, below: &str, name: &str, message: &str) {
+        let sep = if below.is_empty() { "" } else { "/" };
+        self.warnings.push(Warning { name: format!("models/{below}{sep}{name}"), message: message.to_owned() });
+    }
+}
+
+fn one(wanted: &str, by: &str, mut matches: Vec<Definition>) -> Result<Option<Definition>> {
+    if matches.len() < 2 {
+        return Ok(matches.pop());
+    }
+    let list: Vec<String> =
+        matches.iter().map(|d| format!("{} ({}, id {}, {})", d.name, d.type_name, d.id, d.rel)).collect();
+    Err(Error::new(Kind::Invalid, format!("'{wanted}' is the {by} of {} definitions: {}", matches.len(), list.join(", ")))
+        .with_code("ambiguous")
+        .with_hint("give the whole name or id; 'peat model search' lists them"))
+}
+
+fn missing(wanted: &str, found: &Found) -> Error {
+    let close = closest(wanted, found.definitions.iter().map(|d| d.name.as_str()));
+    let close = close.map_or_else(String::new, |name| format!("; did you mean '{name}'?"));
+    let error = Error::not_found(format!("there is no model '{wanted}' in models/{close}")).with_code("model_not_found");
+    let error = match found.warnings.first() {
+        Some(first) => error.with_hint(format!(
+            "{} could not be read, such as {}: {}; 'peat model validate' shows them all",
+            if found.warnings.len() == 1 { "1 file".to_owned() } else { format!("{} files", found.warnings.len()) },
+            first.name,
+            first.message
+        )),
+        None => error,
+    };
+    let create = if normalize_type(wanted).is_ok() && !wanted.contains(char::is_whitespace) { wanted } else { "NAME" };
+    error
+        .with_hint("'peat model search' lists the models of this repository")
+        .with_hint(format!("make it with 'peat model create command/shell {create}'"))
+}

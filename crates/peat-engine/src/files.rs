@@ -1,0 +1,64 @@
+//! Small files: whole reads with good errors, atomic writes.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use peat_types::{Env, Error, Result};
+
+/// Text of a file; `None` when there is none.
+pub(crate) fn read(path: &Path) -> Result<Option<String>> {
+    match fs::read(path) {
+        Ok(bytes) => String::from_utf8(bytes)
+            .map(Some)
+            .map_err(|_| Error::invalid(format!("{} is not text in UTF-8", path.display()))),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(e) => Err(Error::io("read", path, e)),
+    }
+}
+
+/// Writes a file so that a reader, and a crash, see the old bytes or the new ones and nothing between. Permissions of an
+/// existing file are kept; a link is followed, so that it stays one.
+pub(crate) fn write(env: &Env, path: &Path, bytes: &[u8]) -> Result<()> {
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).map_err(|e| Error::io("make the folder", folder, e))?;
+    let temp = folder.join(format!(".{}.tmp", u64::from_le_bytes(env.random_bytes())));
+    let result = write_temp(&temp, path, bytes);
+    if result.is_err() {
+        // The error is the news; a left-over temporary file is not.
+        let _ = fs::remove_file(&temp);
+    }
+    result
+}
+
+fn write_temp(temp: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = File::create_new(temp).map_err(|e| Error::io("write", temp, e))?;
+    file.write_all(bytes).map_err(|e| Error::io("write", temp, e))?;
+    if let Ok(meta) = fs::metadata(path) {
+        file.set_permissions(meta.permissions()).map_err(|e| Error::io("write", temp, e))?;
+    }
+    file.sync_all().map_err(|e| Error::io("write", temp, e))?;
+    drop(file);
+    fs::rename(temp, path).map_err(|e| Error::io("write", path, e))
+}
+
+/// Writes a new file whole; `false` when there is one already.
+pub(crate) fn create(env: &Env, path: &Path, bytes: &[u8]) -> Result<bool> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).map_err(|e| Error::io("make the folder", folder, e))?;
+    let temp = folder.join(format!(".{}.tmp", u64::from_le_bytes(env.random_bytes())));
+    let written = (|| {
+        let mut file = File::create_new(&temp)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        // A hard link fails when the name is taken, a rename would not.
+        fs::hard_link(&temp, path)
+    })();
+    let _ = fs::remove_file(&temp);
+    match written {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(e) => Err(Error::io("write", path, e)),
+    }
+}

@@ -1,0 +1,105 @@
+//! A repository: its marker, its definitions, its clone.
+
+mod find;
+mod init;
+mod marker;
+mod open;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use peat_clone::LocalClone;
+use peat_types::{Error, Result};
+use tokio::sync::OnceCell;
+
+use crate::Host;
+use crate::definition::{Definition, Library};
+use crate::report::InitReport;
+
+pub use find::LOCAL;
+pub use init::InitRequest;
+pub use marker::{Datastore, MARKER, Marker};
+pub(crate) use marker::with_datastore;
+pub(crate) use open::Place;
+
+/// A repository. Cheap to clone; its clone is opened when it is first needed.
+#[derive(Clone, Debug)]
+pub struct Repo(Arc<Inner>);
+
+struct Inner {
+    host: Host,
+    root: PathBuf,
+    marker: Marker,
+    clone: OnceCell<(LocalClone, Place)>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+impl Repo {
+    /// The repository the caller means: `host.repo_dir`, else the nearest above the current folder. No store is opened.
+    ///
+    /// # Errors
+    /// Codes `not_a_repo`, `half_initialised`, `unsupported_version` (a newer marker).
+    pub fn find(host: Host) -> Result<Self> {
+        let root = find::root(&host)?;
+        let marker = Marker::read(&root, &host.version)?
+            .ok_or_else(|| Error::not_found(format!("{MARKER} went away")).with_code("not_a_repo"))?;
+        Ok(Self(Arc::new(Inner { host, root, marker, clone: OnceCell::new() })))
+    }
+
+    /// Makes a repository: marker, `models/`, ignore section, and the private ledger in `.peat/store`.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when there is one and `force` is not set; `half_initialised`; `unsupported_version`.
+    pub async fn init(host: Host, request: &InitRequest) -> Result<InitReport> {
+        let root = init::root_of(&host, request);
+        let owner = open::private_owner(&host, &root).await;
+        let report = init::files_of(&host, request, owner)?;
+        let marker = Marker::read(&root, &host.version)?
+            .ok_or_else(|| Error::not_found(format!("{MARKER} went away")).with_code("not_a_repo"))?;
+        if marker.datastore.is_none() {
+            open::create_private(&host, &root, &marker).await?;
+        }
+        Ok(report)
+    }
+
+    /// The machine.
+    pub fn host(&self) -> &Host {
+        &self.0.host
+    }
+
+    /// Root folder.
+    pub fn root(&self) -> &Path {
+        &self.0.root
+    }
+
+    /// The marker as it was when the repository was found.
+    pub fn marker(&self) -> &Marker {
+        &self.0.marker
+    }
+
+    /// The clone, opened when it is first asked for.
+    pub async fn clone_of(&self) -> Result<&LocalClone> {
+        Ok(&self.opened().await?.0)
+    }
+
+    pub(crate) async fn opened(&self) -> Result<&(LocalClone, Place)> {
+        self.0.clone.get_or_try_init(|| open::open(&self.0.host, &self.0.root, &self.0.marker)).await
+    }
+
+    pub(crate) fn library(&self) -> Library<'_> {
+        Library::new(&self.0.root)
+    }
+
+    /// A definition by name, id or beginning of an id.
+    ///
+    /// # Errors
+    /// `NotFound` with code `model_not_found`; `Invalid` with code `ambiguous`, listing the candidates.
+    pub fn definition(&self, wanted: &str) -> Result<Definition> {
+        self.library().find(wanted)
+    }
+}

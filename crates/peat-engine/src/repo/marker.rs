@@ -1,0 +1,202 @@
+//! The file that makes a folder a repository.
+
+use std::path::Path;
+
+use peat_clone::Hydration;
+use peat_types::{Error, Kind, Namespace, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{files, yaml};
+
+/// Name of the marker.
+pub const MARKER: &str = ".peat.yaml";
+
+/// The marker, as far as the engine reads it. What it does not know stays in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// Version that initialised or upgraded the repository.
+    pub version: String,
+    /// Identity of the repository.
+    pub repo_id: String,
+    /// Its datastore; absent for the private one.
+    pub datastore: Option<Datastore>,
+    /// The whole document.
+    pub doc: Map<String, Value>,
+}
+
+/// `datastore` in the marker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Datastore {
+    /// URL of the store.
+    pub url: String,
+    /// Namespace in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Address of an S3 server that is not AWS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Region of the bucket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Whether the bucket stands in the path instead of the host name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_style: Option<bool>,
+    /// Named set of credentials.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// `full` (default) or `lazy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hydration: Option<String>,
+    /// What this version does not know.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+impl Datastore {
+    /// Its namespace, checked.
+    pub fn namespace(&self) -> Result<Namespace> {
+        self.namespace.as_ref().map_or_else(|| Ok(Namespace::default()), |slug| slug.parse())
+    }
+
+    /// Its hydration, checked.
+    pub fn hydration(&self) -> Result<Hydration> {
+        match self.hydration.as_deref() {
+            None | Some("full") => Ok(Hydration::Full),
+            Some("lazy") => Ok(Hydration::Lazy),
+            Some(other) => Err(Error::invalid(format!("'{other}' is not a hydration: it is 'full' or 'lazy'"))),
+        }
+    }
+}
+
+impl Marker {
+    /// Reads the marker of the repository in `root`; `None` when there is none.
+    pub fn read(root: &Path, running: &str) -> Result<Option<Self>> {
+        let path = root.join(MARKER);
+        let Some(text) = files::read(&path)? else { return Ok(None) };
+        Self::parse(&text, running)
+            .map(Some)
+            .map_err(|e| e.context(format!("the repository in {} cannot be used", root.display())))
+    }
+
+    fn parse(text: &str, running: &str) -> Result<Self> {
+        let doc: Map<String, Value> = yaml::from_str(text, MARKER)?;
+        let field = |name: &str| -> Result<&str> {
+            doc.get(name).and_then(Value::as_str).ok_or_else(|| {
+                Error::invalid(format!("{MARKER} holds no text under '{name}'"))
+                    .with_hint("restore the file from git, or write the missing fields with 'peat init --force'")
+            })
+        };
+        let version = field("peatVersion")?.to_owned();
+        let (theirs, ours) = (release(&version), release(running));
+        match theirs {
+            None => {
+                return Err(Error::invalid(format!("{MARKER}: peatVersion '{version}' is not a version such as 0.1.0")));
+            }
+            Some(theirs) if ours.is_some_and(|ours| theirs > ours) => {
+                return Err(Error::new(
+                    Kind::Unsupported,
+                    format!("the repository was written by Peat {version}, which is newer than this one ({running})"),
+                )
+                .with_code("unsupported_version")
+                .with_hint("install a newer Peat; 'peat version' shows the one you run"));
+            }
+            Some(_) => {}
+        }
+        let repo_id = field("repoId")?.to_owned();
+        if uuid::Uuid::try_parse(&repo_id).is_err() {
+            return Err(Error::invalid(format!("{MARKER}: repoId '{repo_id}' is not a UUID"))
+                .with_hint("restore the file from git: the id says whose data a shared datastore holds"));
+        }
+        let datastore = match doc.get("datastore") {
+            None | Some(Value::Null) => None,
+            Some(value) => Some(datastore(value)?),
+        };
+        Ok(Self { version, repo_id, datastore, doc })
+    }
+}
+
+fn datastore(value: &Value) -> Result<Datastore> {
+    let store: Datastore = serde_json::from_value(value.clone())
+        .map_err(|e| Error::invalid(format!("{MARKER}: datastore cannot be read: {e}")))?;
+    if store.url.is_empty() {
+        return Err(Error::invalid(format!("{MARKER}: datastore has no 'url'"))
+            .with_hint("set it with 'peat datastore setup s3://bucket/prefix'"));
+    }
+    store.namespace()?;
+    store.hydration()?;
+    Ok(store)
+}
+
+/// Major and minor number: a patch release writes nothing that an older patch cannot read.
+fn release(version: &str) -> Option<(u64, u64)> {
+    let mut parts = version.split(['.', '-', '+']);
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// The marker's text with `datastore` replaced and everything else, comments included, as it was.
+pub(crate) fn with_datastore(text: &str, store: &Datastore) -> Result<String> {
+    let before: Map<String, Value> = yaml::from_str(text, MARKER)?;
+    let value = serde_json::to_value(store)
+        .map_err(|e| Error::internal("a datastore cannot be written").with_source(e))?;
+    let block = yaml::to_string(&serde_json::json!({ "datastore": value }))?;
+    let mut out = String::new();
+    let mut inside = false;
+    for line in text.lines() {
+        let starts_key = !line.starts_with([' ', '\t', '#', '-']) && !line.trim().is_empty();
+        if starts_key {
+            inside = line.starts_with("datastore:");
+        }
+        if !inside {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    out.push_str(&block);
+    let mut expected = before;
+    expected.insert("datastore".to_owned(), value);
+    let after: Option<Map<String, Value>> = yaml::from_str(&out, MARKER).ok();
+    // Unusual YAML (a quoted key, flow style) is rewritten whole rather than edited wrongly.
+    if after.as_ref() == Some(&expected) { Ok(out) } else { yaml::to_string(&expected) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# ours\npeatVersion: 0.1.0\ninitializedAt: 2026-07-20T09:12:44.021Z\nrepoId: 5b0c3b1e-2f5a-4a57-8a3f-7f0f0c9c1d11\nowner: me # hello\n";
+
+    #[test]
+    fn reads_what_it_knows_and_keeps_the_rest() {
+        let marker = Marker::parse(TEXT, "0.1.0").unwrap();
+        assert_eq!(marker.repo_id, "5b0c3b1e-2f5a-4a57-8a3f-7f0f0c9c1d11");
+        assert_eq!(marker.doc["owner"], "me");
+        assert_eq!(marker.datastore, None);
+    }
+
+    #[test]
+    fn a_newer_release_is_refused_a_newer_patch_is_not() {
+        assert!(Marker::parse(TEXT, "0.1.7").is_ok());
+        assert!(Marker::parse(&TEXT.replace("0.1.0", "0.1.9"), "0.1.0").is_ok());
+        let error = Marker::parse(&TEXT.replace("0.1.0", "0.2.0"), "0.1.0").unwrap_err();
+        assert_eq!(error.code(), "unsupported_version");
+        assert!(Marker::parse(&TEXT.replace("0.1.0", "soon"), "0.1.0").is_err());
+    }
+
+    #[test]
+    fn datastore_is_set_and_replaced_without_touching_the_rest() {
+        let store = Datastore { url: "s3://b/p".into(), namespace: Some("pay".into()), ..Datastore::default() };
+        let once = with_datastore(TEXT, &store).unwrap();
+        assert!(once.starts_with(TEXT), "{once}");
+        assert_eq!(Marker::parse(&once, "0.1.0").unwrap().datastore.unwrap(), store);
+        let other = Datastore { url: "file:///x".into(), path_style: Some(true), ..Datastore::default() };
+        let twice = with_datastore(&once, &other).unwrap();
+        assert!(twice.starts_with(TEXT) && !twice.contains("s3://"), "{twice}");
+        let middle = "repoId: 5b0c3b1e-2f5a-4a57-8a3f-7f0f0c9c1d11\ndatastore: # here\n  url: a\n\n  region: b\npeatVersion: 0.1.0\n";
+        let moved = with_datastore(middle, &other).unwrap();
+        assert!(!moved.contains("region"), "{moved}");
+        let flow = "{peatVersion: 0.1.0, repoId: 5b0c3b1e-2f5a-4a57-8a3f-7f0f0c9c1d11}";
+        assert_eq!(Marker::parse(&with_datastore(flow, &other).unwrap(), "0.1.0").unwrap().datastore.unwrap(), other);
+    }
+}

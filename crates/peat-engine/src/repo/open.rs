@@ -1,0 +1,149 @@
+//! From a marker to a clone.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use peat_clone::{Hydration, LocalClone, NewNamespace, Options};
+use peat_types::{Error, Hash, Kind, Namespace, Result};
+use serde_json::json;
+
+use super::find::LOCAL;
+use super::marker::{Datastore, Marker};
+use crate::planner::DomainPlanner;
+use crate::store::Opened;
+use crate::{Host, files};
+
+/// Where a repository keeps its records.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The store.
+    pub opened: Opened,
+    /// The namespace.
+    pub namespace: Namespace,
+    /// Folder of the clone.
+    pub dir: PathBuf,
+    /// Whether the store is the private one.
+    pub private: bool,
+    /// Which contents are kept here.
+    pub hydration: Hydration,
+    /// Whether the private ledger was made by this checkout rather than by `init`: runs of other checkouts are elsewhere.
+    pub second_checkout: bool,
+}
+
+/// Tells that the private ledger was made by opening, not by `init`.
+const CHECKOUT: &str = "checkout";
+
+/// The private datastore of a repository.
+fn private(root: &Path) -> Result<Datastore> {
+    let folder = root.join(LOCAL).join("store");
+    let folder = std::path::absolute(&folder).map_err(|e| Error::io("find", &folder, e))?;
+    Ok(Datastore { url: file_url(&folder)?, ..Datastore::default() })
+}
+
+/// `file:///…` of an absolute folder.
+pub(crate) fn file_url(folder: &Path) -> Result<String> {
+    let Some(text) = folder.to_str() else {
+        return Err(Error::invalid(format!("the folder {} has a name that is not UTF-8", folder.display())));
+    };
+    let mut url = String::from("file://");
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+            url.push(char::from(byte));
+        } else {
+            url.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    Ok(url)
+}
+
+/// Opens the place a marker names, without touching it.
+pub(crate) async fn place(host: &Host, root: &Path, repo_id: &str, datastore: Option<&Datastore>) -> Result<Place> {
+    let local = root.join(LOCAL);
+    let own = private(root)?;
+    let settings = datastore.unwrap_or(&own);
+    let opened = host.stores.open(settings, &host.env).await?;
+    let namespace = settings.namespace()?;
+    let private = datastore.is_none();
+    let dir = if private {
+        local.clone()
+    } else {
+        let home = host.peat_home.as_ref().ok_or_else(|| {
+            Error::invalid("there is no folder for local copies: neither PEAT_HOME nor HOME is set")
+                .with_hint("set PEAT_HOME to a folder that only you can write to")
+        })?;
+        home.join("clones").join(clone_name(&opened.url, &namespace, repo_id))
+    };
+    let second_checkout = private && local.join(CHECKOUT).exists();
+    Ok(Place { opened, namespace, dir, private, hydration: settings.hydration()?, second_checkout })
+}
+
+/// Folder of a clone: what it is a clone of, and nothing else, so that two work trees share it.
+fn clone_name(url: &str, namespace: &Namespace, repo_id: &str) -> String {
+    let mut name = Hash::of(format!("{url}\n{namespace}\n{repo_id}").as_bytes()).to_string();
+    name.truncate(32);
+    name
+}
+
+/// The options of a place's clone.
+pub(crate) fn options(host: &Host, place: &Place, repo_id: &str) -> Options {
+    Options {
+        store: host.stores.prefixed(&place.opened.store, place.namespace.as_str()),
+        url: place.opened.url.clone(),
+        namespace: place.namespace.clone(),
+        dir: place.dir.clone(),
+        repo_id: repo_id.to_owned(),
+        hydration: place.hydration,
+        durability: host.durability,
+        user: host.user.clone(),
+        host: host.hostname.clone(),
+        reporter: host.reporter.clone(),
+    }
+}
+
+pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(LocalClone, Place)> {
+    let mut place = place(host, root, &marker.repo_id, marker.datastore.as_ref()).await?;
+    let planner = Arc::new(DomainPlanner);
+    let fresh = place.private && !root.join(LOCAL).join("store").is_dir();
+    if fresh {
+        // A second checkout, or one whose ignored files were cleaned away: it gets a ledger of its own, and says so.
+        place.second_checkout = true;
+        let local = root.join(LOCAL);
+        files::write(&host.env, &local.join(CHECKOUT), host.env.now().to_string().as_bytes())?;
+        return Ok((create(host, &place, &marker.repo_id).await?, place));
+    }
+    let opened = LocalClone::open(options(host, &place, &marker.repo_id), host.env.clone(), planner).await;
+    match opened {
+        Ok(clone) => Ok((clone, place)),
+        Err(error) if error.kind() == Kind::NotFound && place.private => {
+            Ok((create(host, &place, &marker.repo_id).await?, place))
+        }
+        Err(error) if error.kind() == Kind::NotFound => Err(error
+            .context(format!("the datastore {} has no namespace '{}'", place.opened.url, place.namespace))
+            .with_hint(format!("make or join it with 'peat datastore setup {} --namespace {}'", place.opened.url, place.namespace))),
+        Err(error) => Err(error),
+    }
+}
+
+async fn create(host: &Host, place: &Place, repo_id: &str) -> Result<LocalClone> {
+    host.stores.init(&place.opened)?;
+    let new = NewNamespace { probe: json!({"private": true}), ..NewNamespace::default() };
+    LocalClone::create(options(host, place, repo_id), host.env.clone(), Arc::new(DomainPlanner), new).await
+}
+
+/// Makes the private ledger.
+pub(super) async fn create_private(host: &Host, root: &Path, marker: &Marker) -> Result<()> {
+    let place = place(host, root, &marker.repo_id, None).await?;
+    create(host, &place, &marker.repo_id).await.map(drop)
+}
+
+/// The repository a private ledger in this folder belongs to, when there is one that can be read.
+pub(super) async fn private_owner(host: &Host, root: &Path) -> Option<String> {
+    if !root.join(LOCAL).join("store").is_dir() {
+        return None;
+    }
+    let opened = host.stores.open(&private(root).ok()?, &host.env).await.ok()?;
+    let store = host.stores.prefixed(&opened.store, Namespace::default().as_str());
+    let info = store.get("ns.json", peat_objects::Range::All).await.ok()??;
+    let info: peat_clone::NsInfo = serde_json::from_slice(&info.bytes).ok()?;
+    Some(info.owner)
+}
