@@ -23,7 +23,12 @@ pub(crate) struct Resolved {
 ///
 /// # Errors
 /// `Invalid` naming every value that is wrong; `Unsupported` when a value holds an expression.
-pub(crate) fn resolve(definition: &Definition, spec: &TypeSpec, method: &MethodSpec, inputs: Map<String, Value>) -> Result<Resolved> {
+pub(crate) fn resolve(
+    definition: &Definition,
+    spec: &TypeSpec,
+    method: &MethodSpec,
+    inputs: Map<String, Value>,
+) -> Result<Resolved> {
     let mut with_expressions = expressions(definition, Some(&method.name));
     for (key, value) in &inputs {
         find_expressions(value, key, &mut with_expressions);
@@ -31,9 +36,15 @@ pub(crate) fn resolve(definition: &Definition, spec: &TypeSpec, method: &MethodS
     if let Some(first) = with_expressions.first() {
         return Err(Error::new(
             Kind::Unsupported,
-            format!("{first} of model '{}' holds an expression '${{{{ … }}}}', which is not supported yet in this version", definition.name),
+            format!(
+                "{first} of model '{}' holds an expression '${{{{ … }}}}', which is not supported yet in this version",
+                definition.name
+            ),
         )
-        .with_hint(format!("write the value itself, or give it with 'peat model method run {} {} --input key=value'", definition.name, method.name)));
+        .with_hint(format!(
+            "write the value itself, or give it with 'peat model method run {} {} --input key=value'",
+            definition.name, method.name
+        )));
     }
     let mut problems = Vec::new();
     let (declared, arguments) = route(definition, method, inputs, &mut problems);
@@ -77,8 +88,15 @@ fn route(
         } else if definition.additional_inputs {
             declared.insert(key, value);
         } else {
-            let names = known.into_iter().flatten().map(|(name, _)| name.as_str()).chain(definition.inputs.keys().map(String::as_str));
-            problems.push(format!("{key}: is neither an argument of the method nor an input of the model{}", did_you_mean(&key, names)));
+            let names = known
+                .into_iter()
+                .flatten()
+                .map(|(name, _)| name.as_str())
+                .chain(definition.inputs.keys().map(String::as_str));
+            problems.push(format!(
+                "{key}: is neither an argument of the method nor an input of the model{}",
+                did_you_mean(&key, names)
+            ));
         }
     }
     (declared, arguments)

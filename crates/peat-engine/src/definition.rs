@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 use crate::names::{check_old_name, normalize_type};
 use crate::yaml;
 
-pub use store::CreateModel;
 pub(crate) use files::Library;
+pub use store::CreateModel;
 pub(crate) use store::{create, edit, search, view};
 pub(crate) use validate::{expressions, find as find_expressions, validate, validate_all};
 

@@ -68,7 +68,7 @@ impl Host {
             durability: Durability::Synced,
             types: Registry::builtin(),
             beats: Beats::Thread,
-            stores: Arc::new(crate::store::Real),
+            stores: Arc::new(crate::store::Real::default()),
         }
     }
 

@@ -128,9 +128,10 @@ pub(crate) fn apply_flag(to: &mut Map<String, Value>, text: &str, flag: &str, re
     if parts.iter().any(|part| part.is_empty()) {
         return Err(bad("has an empty key"));
     }
-    let nested = parts.iter().rev().fold(value, |inner, part| {
-        Value::Object(std::iter::once(((*part).to_owned(), inner)).collect())
-    });
+    let nested = parts
+        .iter()
+        .rev()
+        .fold(value, |inner, part| Value::Object(std::iter::once(((*part).to_owned(), inner)).collect()));
     if let Value::Object(map) = nested {
         merge(to, map);
     }
@@ -198,12 +199,11 @@ mod tests {
 
     #[test]
     fn a_flag_beats_the_file_and_maps_merge() {
-        let flags = InputFlags {
-            inputs: vec!["a=1".into(), "n.x=9".into()],
-            file: Some("f.yaml".into()),
-            stdin: None,
-        };
-        assert_eq!(parse(&flags, &files).unwrap(), vec![json!({"a": "1", "n": {"x": "9", "y": 2}}).as_object().unwrap().clone()]);
+        let flags = InputFlags { inputs: vec!["a=1".into(), "n.x=9".into()], file: Some("f.yaml".into()), stdin: None };
+        assert_eq!(
+            parse(&flags, &files).unwrap(),
+            vec![json!({"a": "1", "n": {"x": "9", "y": 2}}).as_object().unwrap().clone()]
+        );
     }
 
     fn stdin(text: &str) -> Result<Vec<Value>> {

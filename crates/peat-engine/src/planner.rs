@@ -8,13 +8,13 @@ mod ops;
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use peat_clone::{Change, Interrupted, Item, Plan, PlanContent, PlanOp, Planner, Rank, Refusal, View};
+use peat_clone::{Change, Interrupted, Plan, PlanContent, PlanOp, Planner, Rank, Refusal, View};
 use peat_types::{Error, ItemPath, Kind, Result, Timestamp, Unit};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::paths::{self, DataPath, METADATA, OutputPath, RAW};
-use crate::record::{Artifacts, DataArtifact, Metadata, Output, Owner, RunError, to_yaml};
+use crate::paths::{self, DataPath, METADATA};
+use crate::record::{Artifacts, Output, Owner, RunError, to_yaml};
 use crate::report::RunStatus;
 use crate::yaml;
 
@@ -26,9 +26,6 @@ pub(crate) const END: &str = "run.end";
 pub(crate) const DELETE: &str = "model.delete";
 /// Items of another ledger come in as they are: payload [`ImportItem`]s.
 pub(crate) const IMPORT: &str = "model.import";
-
-/// Outputs of a unit that count as current.
-const CURRENT_OUTPUTS: usize = 20;
 
 /// The start or the end of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -188,7 +185,8 @@ fn payload<T: DeserializeOwned>(change: &Change) -> Result<T, Refusal> {
 
 pub(crate) fn record<T: DeserializeOwned>(bytes: &[u8], path: &ItemPath) -> Result<T> {
     let text = std::str::from_utf8(bytes).map_err(|_| Error::damaged(format!("the record {path} is not text")))?;
-    yaml::from_str(text, path.as_str()).map_err(|e| Error::damaged(format!("the record {path} cannot be read")).with_source(e))
+    yaml::from_str(text, path.as_str())
+        .map_err(|e| Error::damaged(format!("the record {path} cannot be read")).with_source(e))
 }
 
 async fn plan_start(run: &RunRecord, unit: &Unit, view: &dyn View) -> Result<Plan, Refusal> {
@@ -236,9 +234,15 @@ async fn plan_delete(unit: &Unit, view: &dyn View) -> Result<Plan, Refusal> {
         let lease: Option<peat_clone::Lease> = serde_json::from_slice(&bytes).ok();
         if let Some(lease) = lease.filter(|lease| lease.held) {
             return Err(refused(
-                Error::new(Kind::Contended, format!("a run of this model by {}@{} is in progress since {}", lease.user, lease.host, lease.since))
-                    .with_hint("wait for its end, or end it with 'peat model cancel'")
-                    .with_hint("'peat datastore lock status' shows who holds it"),
+                Error::new(
+                    Kind::Contended,
+                    format!(
+                        "a run of this model by {}@{} is in progress since {}",
+                        lease.user, lease.host, lease.since
+                    ),
+                )
+                .with_hint("wait for its end, or end it with 'peat model cancel'")
+                .with_hint("'peat datastore lock status' shows who holds it"),
             ));
         }
     }
@@ -260,8 +264,13 @@ fn plan_import(items: Vec<ImportItem>, unit: &Unit, view: &dyn View) -> Result<P
                 continue;
             }
             return Err(refused(
-                Error::new(Kind::Conflict, format!("{} exists in the shared datastore with another content", item.path))
-                    .with_hint("another checkout brought its own history of this model; 'peat data versions' there shows it"),
+                Error::new(
+                    Kind::Conflict,
+                    format!("{} exists in the shared datastore with another content", item.path),
+                )
+                .with_hint(
+                    "another checkout brought its own history of this model; 'peat data versions' there shows it",
+                ),
             ));
         }
         plan.ops.push(PlanOp::Put {

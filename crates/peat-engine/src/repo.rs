@@ -18,9 +18,9 @@ use crate::report::InitReport;
 
 pub use find::LOCAL;
 pub use init::InitRequest;
-pub use marker::{Datastore, MARKER, Marker};
 pub(crate) use marker::with_datastore;
-pub(crate) use open::Place;
+pub use marker::{Datastore, MARKER, Marker};
+pub(crate) use open::{Place, options, place};
 
 /// A repository. Cheap to clone; its clone is opened when it is first needed.
 #[derive(Clone, Debug)]
@@ -89,6 +89,11 @@ impl Repo {
 
     pub(crate) async fn opened(&self) -> Result<&(LocalClone, Place)> {
         self.0.clone.get_or_try_init(|| open::open(&self.0.host, &self.0.root, &self.0.marker)).await
+    }
+
+    /// The clone, when it is open already.
+    pub(crate) fn opened_now(&self) -> Option<&(LocalClone, Place)> {
+        self.0.clone.get()
     }
 
     pub(crate) fn library(&self) -> Library<'_> {

@@ -33,7 +33,11 @@ pub(crate) fn conform(schema: &Value, value: Value, path: &str, problems: &mut P
         Value::String(text) => {
             let min = schema.get("minLength").and_then(Value::as_u64).unwrap_or(0);
             if (text.chars().count() as u64) < min {
-                problems.push(if min == 1 { format!("{path}: is empty") } else { format!("{path}: is shorter than {min} characters") });
+                problems.push(if min == 1 {
+                    format!("{path}: is empty")
+                } else {
+                    format!("{path}: is shorter than {min} characters")
+                });
             }
             Value::String(text)
         }
@@ -42,7 +46,9 @@ pub(crate) fn conform(schema: &Value, value: Value, path: &str, problems: &mut P
             Value::Number(number)
         }
         Value::Array(items) => match schema.get("items") {
-            Some(of) => items.into_iter().enumerate().map(|(i, v)| conform(of, v, &format!("{path}[{i}]"), problems)).collect(),
+            Some(of) => {
+                items.into_iter().enumerate().map(|(i, v)| conform(of, v, &format!("{path}[{i}]"), problems)).collect()
+            }
             None => Value::Array(items),
         },
         Value::Object(map) => Value::Object(object(schema, map, path, problems)),
@@ -51,7 +57,12 @@ pub(crate) fn conform(schema: &Value, value: Value, path: &str, problems: &mut P
 }
 
 /// Checks a map: declared properties, required ones, unknown ones.
-pub(crate) fn object(schema: &Map<String, Value>, mut map: Map<String, Value>, path: &str, problems: &mut Problems) -> Map<String, Value> {
+pub(crate) fn object(
+    schema: &Map<String, Value>,
+    mut map: Map<String, Value>,
+    path: &str,
+    problems: &mut Problems,
+) -> Map<String, Value> {
     let empty = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
     let others = schema.get("additionalProperties");
@@ -101,7 +112,11 @@ fn limits(schema: &Map<String, Value>, number: &Number, path: &str, problems: &m
 
 fn coerce(kind: &str, value: Value) -> Result<Value, (Value, String)> {
     let fits = match (kind, &value) {
-        ("string", Value::String(_)) | ("boolean", Value::Bool(_)) | ("array", Value::Array(_)) | ("object", Value::Object(_)) | ("number", Value::Number(_)) => true,
+        ("string", Value::String(_))
+        | ("boolean", Value::Bool(_))
+        | ("array", Value::Array(_))
+        | ("object", Value::Object(_))
+        | ("number", Value::Number(_)) => true,
         ("integer", Value::Number(n)) => n.is_i64() || n.is_u64(),
         ("string" | "boolean" | "array" | "object" | "number" | "integer", _) => false,
         // A word of a newer schema: let it in rather than refuse what cannot be judged.
@@ -114,7 +129,9 @@ fn coerce(kind: &str, value: Value) -> Result<Value, (Value, String)> {
         ("integer", Value::String(text)) => text.trim().parse::<i64>().ok().map(Value::from),
         // `5.0` is what some programs make of 5.
         ("integer", Value::Number(n)) => whole(n),
-        ("number", Value::String(text)) => text.trim().parse::<f64>().ok().and_then(Number::from_f64).map(Value::Number),
+        ("number", Value::String(text)) => {
+            text.trim().parse::<f64>().ok().and_then(Number::from_f64).map(Value::Number)
+        }
         ("boolean", Value::String(text)) => match text.trim() {
             "true" => Some(Value::Bool(true)),
             "false" => Some(Value::Bool(false)),
@@ -122,9 +139,9 @@ fn coerce(kind: &str, value: Value) -> Result<Value, (Value, String)> {
         },
         // A port or a version that YAML read as a number.
         ("string", Value::Number(_) | Value::Bool(_)) => Some(Value::String(value.to_string())),
-        ("array" | "object", Value::String(text)) => {
-            serde_json::from_str::<Value>(text).ok().filter(|v| if kind == "array" { v.is_array() } else { v.is_object() })
-        }
+        ("array" | "object", Value::String(text)) => serde_json::from_str::<Value>(text)
+            .ok()
+            .filter(|v| if kind == "array" { v.is_array() } else { v.is_object() }),
         _ => None,
     };
     coerced.ok_or_else(|| {
@@ -171,7 +188,11 @@ fn short(value: &Value) -> String {
 }
 
 fn clip(text: &str) -> String {
-    if text.chars().count() <= 40 { text.to_owned() } else { format!("{}…", text.chars().take(40).collect::<String>()) }
+    if text.chars().count() <= 40 {
+        text.to_owned()
+    } else {
+        format!("{}…", text.chars().take(40).collect::<String>())
+    }
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use crate::cancel::Cancel;
 use crate::report::{MethodView, SpecView};
 use crate::{Definition, Host};
 
-pub(crate) use registry::method;
 pub use registry::Registry;
+pub(crate) use registry::method;
 
 /// What a type declares.
 #[derive(Clone, Debug)]

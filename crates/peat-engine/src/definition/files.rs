@@ -67,9 +67,10 @@ impl<'a> Library<'a> {
         };
         match parsed {
             Ok(definition) => found.definitions.push(definition),
-            Err(error) => found
-                .warnings
-                .push(Warning { name: candidate.rel.clone(), message: format!("skipped: {}", error.chain().join(": ")) }),
+            Err(error) => found.warnings.push(Warning {
+                name: candidate.rel.clone(),
+                message: format!("skipped: {}", error.chain().join(": ")),
+            }),
         }
     }
 
@@ -187,15 +188,19 @@ fn one(wanted: &str, by: &str, mut matches: Vec<Definition>) -> Result<Option<De
     }
     let list: Vec<String> =
         matches.iter().map(|d| format!("{} ({}, id {}, {})", d.name, d.type_name, d.id, d.rel)).collect();
-    Err(Error::new(Kind::Invalid, format!("'{wanted}' is the {by} of {} definitions: {}", matches.len(), list.join(", ")))
-        .with_code("ambiguous")
-        .with_hint("give the whole name or id; 'peat model search' lists them"))
+    Err(Error::new(
+        Kind::Invalid,
+        format!("'{wanted}' is the {by} of {} definitions: {}", matches.len(), list.join(", ")),
+    )
+    .with_code("ambiguous")
+    .with_hint("give the whole name or id; 'peat model search' lists them"))
 }
 
 fn missing(wanted: &str, found: &Found) -> Error {
     let close = closest(wanted, found.definitions.iter().map(|d| d.name.as_str()));
     let close = close.map_or_else(String::new, |name| format!("; did you mean '{name}'?"));
-    let error = Error::not_found(format!("there is no model '{wanted}' in models/{close}")).with_code("model_not_found");
+    let error =
+        Error::not_found(format!("there is no model '{wanted}' in models/{close}")).with_code("model_not_found");
     let error = match found.warnings.first() {
         Some(first) => error.with_hint(format!(
             "{} could not be read, such as {}: {}; 'peat model validate' shows them all",

@@ -28,7 +28,12 @@ fn views(methods: &[MethodSpec]) -> Vec<crate::report::MethodView> {
 }
 
 /// Writes a new definition.
-pub(crate) fn create(host: &Host, root: &Path, request: &CreateModel, read: &input::ReadFile<'_>) -> Result<ModelCreated> {
+pub(crate) fn create(
+    host: &Host,
+    root: &Path,
+    request: &CreateModel,
+    read: &input::ReadFile<'_>,
+) -> Result<ModelCreated> {
     let of = host.types.get(&request.type_name)?;
     let spec = of.spec();
     check_new_name(&request.name)?;
@@ -44,7 +49,12 @@ pub(crate) fn create(host: &Host, root: &Path, request: &CreateModel, read: &inp
     let id = host.uuid();
     let methods: Map<String, Value> = if spec.name == "command/shell" {
         // A starter that can be run at once and shows where the command goes.
-        [("execute".to_owned(), json!({"arguments": {"run": format!("echo 'edit models/{}'", rel_below(&spec.name, &request.name, &id))}}))].into_iter().collect()
+        [(
+            "execute".to_owned(),
+            json!({"arguments": {"run": format!("echo 'edit models/{}'", rel_below(&spec.name, &request.name, &id))}}),
+        )]
+        .into_iter()
+        .collect()
     } else {
         Map::new()
     };
@@ -76,9 +86,8 @@ pub(crate) fn create(host: &Host, root: &Path, request: &CreateModel, read: &inp
 }
 
 fn taken_by(taken: &Definition) -> Error {
-    Error::new(Kind::AlreadyExists, format!("there is a model '{}' already: {}", taken.name, taken.rel)).with_hint(
-        format!("choose another name, or change that one with 'peat model edit {}'", taken.name),
-    )
+    Error::new(Kind::AlreadyExists, format!("there is a model '{}' already: {}", taken.name, taken.rel))
+        .with_hint(format!("choose another name, or change that one with 'peat model edit {}'", taken.name))
 }
 
 fn check_globals(of: Option<&Value>, type_name: &str, globals: Map<String, Value>) -> Result<Map<String, Value>> {
@@ -103,7 +112,11 @@ fn check_globals(of: Option<&Value>, type_name: &str, globals: Map<String, Value
 /// `<type>/<file>`: the name when it can be a file name everywhere, else the id.
 fn rel_below(type_name: &str, name: &str, id: &str) -> String {
     let by_name = format!("{type_name}/{name}.yaml");
-    if !name.contains('/') && !name.starts_with('@') && by_name.parse::<ItemPath>().is_ok() { by_name } else { format!("{type_name}/{id}.yaml") }
+    if !name.contains('/') && !name.starts_with('@') && by_name.parse::<ItemPath>().is_ok() {
+        by_name
+    } else {
+        format!("{type_name}/{id}.yaml")
+    }
 }
 
 /// Refuses to write through a link that leads out of the repository.
@@ -163,7 +176,8 @@ pub(crate) fn edit(host: &Host, root: &Path, wanted: &str, text: &str) -> Result
     let library = Library::new(root);
     let before = library.find(wanted)?;
     let unchanged = |e: Error| e.context(format!("{} was left as it is", before.rel));
-    let after = Definition::parse(text, "the replacement", before.path.clone(), &before.type_name).map_err(unchanged)?;
+    let after =
+        Definition::parse(text, "the replacement", before.path.clone(), &before.type_name).map_err(unchanged)?;
     if after.id != before.id {
         return Err(Error::invalid(format!(
             "the replacement has the id {} instead of {}, so '{}' would lose its data",
@@ -173,14 +187,17 @@ pub(crate) fn edit(host: &Host, root: &Path, wanted: &str, text: &str) -> Result
     }
     if after.name != before.name {
         check_new_name(&after.name).map_err(unchanged)?;
-        if let Some(taken) = library.all()?.definitions.into_iter().find(|d| d.name == after.name && d.id != before.id) {
+        if let Some(taken) = library.all()?.definitions.into_iter().find(|d| d.name == after.name && d.id != before.id)
+        {
             return Err(taken_by(&taken));
         }
     }
     let failed: Vec<String> = validate::problems(&after, &host.types);
     if !failed.is_empty() {
-        return Err(Error::invalid(format!("the replacement is not valid: {}", failed.join("; ")))
-            .with_hint(format!("{} was left as it is; 'peat model type describe {}' shows what the type takes", before.rel, after.type_name)));
+        return Err(Error::invalid(format!("the replacement is not valid: {}", failed.join("; "))).with_hint(format!(
+            "{} was left as it is; 'peat model type describe {}' shows what the type takes",
+            before.rel, after.type_name
+        )));
     }
     files::write(&host.env, &before.path, text.as_bytes())?;
     Ok(ModelEdited {

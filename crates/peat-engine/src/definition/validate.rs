@@ -13,7 +13,18 @@ use crate::types::{Registry, TypeSpec};
 
 /// Keys of a definition that this version knows.
 const KEYS: &[&str] = &[
-    "type", "typeVersion", "id", "name", "version", "tags", "globalArguments", "methods", "inputs", "checks", "reports", "resources",
+    "type",
+    "typeVersion",
+    "id",
+    "name",
+    "version",
+    "tags",
+    "globalArguments",
+    "methods",
+    "inputs",
+    "checks",
+    "reports",
+    "resources",
 ];
 
 /// Said about every expression.
@@ -49,10 +60,14 @@ pub(crate) fn validate(definition: &Definition, types: &Registry, method: Option
         }
     }
     let expressions = expressions(definition, method);
-    validations.push(check("expressions", expressions.into_iter().map(|path| format!("{path}: {NO_EXPRESSIONS}")).collect()));
+    validations
+        .push(check("expressions", expressions.into_iter().map(|path| format!("{path}: {NO_EXPRESSIONS}")).collect()));
     for key in definition.doc.keys().filter(|key| !KEYS.contains(&key.as_str())) {
         let close = did_you_mean(key, KEYS.iter().copied());
-        warnings.push(Warning { name: key.clone(), message: format!("{key}: is not known to this version and is kept as it is{close}") });
+        warnings.push(Warning {
+            name: key.clone(),
+            message: format!("{key}: is not known to this version and is kept as it is{close}"),
+        });
     }
     let passed = validations.iter().all(|v| v.passed);
     ModelValidated {
@@ -97,7 +112,11 @@ pub(crate) fn validate_all(root: &Path, types: &Registry) -> Result<ModelValidat
             model_id: warning.name.clone(),
             model_name: warning.name.clone(),
             type_name: String::new(),
-            validations: vec![Validation { name: "definition".to_owned(), passed: false, error: Some(warning.message) }],
+            validations: vec![Validation {
+                name: "definition".to_owned(),
+                passed: false,
+                error: Some(warning.message),
+            }],
             warnings: Vec::new(),
             passed: false,
         });

@@ -22,12 +22,8 @@ pub(crate) async fn run(
     cancel: &Cancel,
     chunk: &mut (dyn FnMut(Stream, &[u8]) + Send),
 ) -> Result<Ended> {
-    job.supervisor = host
-        .supervisor
-        .iter()
-        .map(|word| word.to_str().map(str::to_owned))
-        .collect::<Option<_>>()
-        .unwrap_or_default();
+    job.supervisor =
+        host.supervisor.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>().unwrap_or_default();
     let (mut control, frames) = start(host)?;
     // A supervisor that is gone already shows below, as the end of its frames.
     let _ = job.write(&mut *control);
@@ -60,7 +56,8 @@ pub(crate) async fn run(
 type Pipe = (Box<dyn Write + Send>, Box<dyn Read + Send>);
 
 fn start(host: &Host) -> Result<Pipe> {
-    let failed = |e: io::Error| Error::new(Kind::Internal, "the supervisor of the command cannot be started").with_source(e);
+    let failed =
+        |e: io::Error| Error::new(Kind::Internal, "the supervisor of the command cannot be started").with_source(e);
     let Some((exe, args)) = host.supervisor.split_first() else {
         // No executable to start again: the same code on a thread. It does not survive this process.
         let (control_read, control) = io::pipe().map_err(failed)?;

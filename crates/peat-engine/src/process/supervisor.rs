@@ -62,7 +62,17 @@ pub(super) fn serve(env: &Env, mut control: Box<dyn Read + Send>, out: &mut dyn 
     let alive = Frame::Started(group.as_raw_pid()).write(out).is_ok();
     let events = listen(control, &mut child);
     wait_for(child, &events.1);
-    let mut watch = Watch { env, job: &job, group, out, token, began: env.monotonic(), why: None, kill_at: None, not_started: None };
+    let mut watch = Watch {
+        env,
+        job: &job,
+        group,
+        out,
+        token,
+        began: env.monotonic(),
+        why: None,
+        kill_at: None,
+        not_started: None,
+    };
     if !alive {
         watch.end(Why::Alone);
     }

@@ -97,7 +97,8 @@ impl Frame {
 impl Job {
     pub fn write(&self, to: &mut dyn Write) -> io::Result<()> {
         let body = serde_json::to_vec(self)?;
-        let len = u32::try_from(body.len()).ok().filter(|len| *len <= JOB_MAX).ok_or_else(|| bad("the job is too big"))?;
+        let len =
+            u32::try_from(body.len()).ok().filter(|len| *len <= JOB_MAX).ok_or_else(|| bad("the job is too big"))?;
         to.write_all(&len.to_le_bytes())?;
         to.write_all(&body)?;
         to.flush()
@@ -140,8 +141,12 @@ mod tests {
 
     #[test]
     fn frames_and_jobs_survive_the_pipe() {
-        let frames =
-            [Frame::Started(77), Frame::Stdout(vec![0, 255]), Frame::Stderr(vec![]), Frame::Ended(Ended::Cancelled(Some("x".into())))];
+        let frames = [
+            Frame::Started(77),
+            Frame::Stdout(vec![0, 255]),
+            Frame::Stderr(vec![]),
+            Frame::Ended(Ended::Cancelled(Some("x".into()))),
+        ];
         let mut bytes = Vec::new();
         for frame in &frames {
             frame.write(&mut bytes).unwrap();

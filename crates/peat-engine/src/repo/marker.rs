@@ -92,7 +92,9 @@ impl Marker {
         let (theirs, ours) = (release(&version), release(running));
         match theirs {
             None => {
-                return Err(Error::invalid(format!("{MARKER}: peatVersion '{version}' is not a version such as 0.1.0")));
+                return Err(Error::invalid(format!(
+                    "{MARKER}: peatVersion '{version}' is not a version such as 0.1.0"
+                )));
             }
             Some(theirs) if ours.is_some_and(|ours| theirs > ours) => {
                 return Err(Error::new(
@@ -138,8 +140,8 @@ fn release(version: &str) -> Option<(u64, u64)> {
 /// The marker's text with `datastore` replaced and everything else, comments included, as it was.
 pub(crate) fn with_datastore(text: &str, store: &Datastore) -> Result<String> {
     let before: Map<String, Value> = yaml::from_str(text, MARKER)?;
-    let value = serde_json::to_value(store)
-        .map_err(|e| Error::internal("a datastore cannot be written").with_source(e))?;
+    let value =
+        serde_json::to_value(store).map_err(|e| Error::internal("a datastore cannot be written").with_source(e))?;
     let block = yaml::to_string(&serde_json::json!({ "datastore": value }))?;
     let mut out = String::new();
     let mut inside = false;

@@ -30,6 +30,16 @@ pub(crate) struct Place {
     pub second_checkout: bool,
 }
 
+impl Place {
+    /// `full` or `lazy`.
+    pub const fn hydration_name(&self) -> &'static str {
+        match self.hydration {
+            Hydration::Full => "full",
+            Hydration::Lazy => "lazy",
+        }
+    }
+}
+
 /// Tells that the private ledger was made by opening, not by `init`.
 const CHECKOUT: &str = "checkout";
 
@@ -57,11 +67,11 @@ pub(crate) fn file_url(folder: &Path) -> Result<String> {
 }
 
 /// Opens the place a marker names, without touching it.
-pub(crate) async fn place(host: &Host, root: &Path, repo_id: &str, datastore: Option<&Datastore>) -> Result<Place> {
+pub(crate) fn place(host: &Host, root: &Path, repo_id: &str, datastore: Option<&Datastore>) -> Result<Place> {
     let local = root.join(LOCAL);
     let own = private(root)?;
     let settings = datastore.unwrap_or(&own);
-    let opened = host.stores.open(settings, &host.env).await?;
+    let opened = host.stores.open(settings, &host.env)?;
     let namespace = settings.namespace()?;
     let private = datastore.is_none();
     let dir = if private {
@@ -85,9 +95,9 @@ fn clone_name(url: &str, namespace: &Namespace, repo_id: &str) -> String {
 }
 
 /// The options of a place's clone.
-pub(crate) fn options(host: &Host, place: &Place, repo_id: &str) -> Options {
-    Options {
-        store: host.stores.prefixed(&place.opened.store, place.namespace.as_str()),
+pub(crate) fn options(host: &Host, place: &Place, repo_id: &str) -> Result<Options> {
+    Ok(Options {
+        store: place.opened.within(place.namespace.as_str())?,
         url: place.opened.url.clone(),
         namespace: place.namespace.clone(),
         dir: place.dir.clone(),
@@ -97,11 +107,11 @@ pub(crate) fn options(host: &Host, place: &Place, repo_id: &str) -> Options {
         user: host.user.clone(),
         host: host.hostname.clone(),
         reporter: host.reporter.clone(),
-    }
+    })
 }
 
 pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(LocalClone, Place)> {
-    let mut place = place(host, root, &marker.repo_id, marker.datastore.as_ref()).await?;
+    let mut place = place(host, root, &marker.repo_id, marker.datastore.as_ref())?;
     let planner = Arc::new(DomainPlanner);
     let fresh = place.private && !root.join(LOCAL).join("store").is_dir();
     if fresh {
@@ -111,7 +121,7 @@ pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(L
         files::write(&host.env, &local.join(CHECKOUT), host.env.now().to_string().as_bytes())?;
         return Ok((create(host, &place, &marker.repo_id).await?, place));
     }
-    let opened = LocalClone::open(options(host, &place, &marker.repo_id), host.env.clone(), planner).await;
+    let opened = LocalClone::open(options(host, &place, &marker.repo_id)?, host.env.clone(), planner).await;
     match opened {
         Ok(clone) => Ok((clone, place)),
         Err(error) if error.kind() == Kind::NotFound && place.private => {
@@ -119,20 +129,23 @@ pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(L
         }
         Err(error) if error.kind() == Kind::NotFound => Err(error
             .context(format!("the datastore {} has no namespace '{}'", place.opened.url, place.namespace))
-            .with_hint(format!("make or join it with 'peat datastore setup {} --namespace {}'", place.opened.url, place.namespace))),
+            .with_hint(format!(
+                "make or join it with 'peat datastore setup {} --namespace {}'",
+                place.opened.url, place.namespace
+            ))),
         Err(error) => Err(error),
     }
 }
 
 async fn create(host: &Host, place: &Place, repo_id: &str) -> Result<LocalClone> {
-    host.stores.init(&place.opened)?;
+    place.opened.init()?;
     let new = NewNamespace { probe: json!({"private": true}), ..NewNamespace::default() };
-    LocalClone::create(options(host, place, repo_id), host.env.clone(), Arc::new(DomainPlanner), new).await
+    LocalClone::create(options(host, place, repo_id)?, host.env.clone(), Arc::new(DomainPlanner), new).await
 }
 
 /// Makes the private ledger.
 pub(super) async fn create_private(host: &Host, root: &Path, marker: &Marker) -> Result<()> {
-    let place = place(host, root, &marker.repo_id, None).await?;
+    let place = place(host, root, &marker.repo_id, None)?;
     create(host, &place, &marker.repo_id).await.map(drop)
 }
 
@@ -141,8 +154,8 @@ pub(super) async fn private_owner(host: &Host, root: &Path) -> Option<String> {
     if !root.join(LOCAL).join("store").is_dir() {
         return None;
     }
-    let opened = host.stores.open(&private(root).ok()?, &host.env).await.ok()?;
-    let store = host.stores.prefixed(&opened.store, Namespace::default().as_str());
+    let opened = host.stores.open(&private(root).ok()?, &host.env).ok()?;
+    let store = opened.within(Namespace::default().as_str()).ok()?;
     let info = store.get("ns.json", peat_objects::Range::All).await.ok()??;
     let info: peat_clone::NsInfo = serde_json::from_slice(&info.bytes).ok()?;
     Some(info.owner)

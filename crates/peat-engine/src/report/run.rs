@@ -41,15 +41,17 @@ impl RunStatus {
 /// An item of data that a run wrote.
 #[derive(Clone, Debug, Serialize)]
 pub struct Artifact {
-    /// Id of the data item, the same over its versions.
-    pub id: String,
+    /// Id of the data item, the same over its versions; absent while the change is pending.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// Name of the data item.
     pub name: String,
     /// The version written; absent while the change is pending, because versions are given at the commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// Path of the content in the datastore.
-    pub path: String,
+    /// Path of the content in the datastore; absent while the change is pending.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// Content of a resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Value>,

@@ -300,6 +300,9 @@ pub struct LockStatus {
     pub leases: Vec<LockHolder>,
     /// `file` or `s3`.
     pub datastore_type: String,
+    /// What deserves attention.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// `peat datastore lock release`.

@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::{Call, DataKind, DataSpec, End, GRACE, MethodKind, MethodSpec, ModelType, Outcome, Stream, TypeSpec, Write};
+use super::{
+    Call, DataKind, DataSpec, End, GRACE, MethodKind, MethodSpec, ModelType, Outcome, Stream, TypeSpec, Write,
+};
 use crate::cancel::Reason;
 use crate::process::{self, Ended, Job};
 
@@ -203,9 +205,17 @@ impl ModelType for Shell {
         log.extend_from_slice(out.content());
         log.extend_from_slice(if out.content().is_empty() { b"[stderr]\n" } else { b"\n[stderr]\n" });
         // Bytes as they came, except where there is something to add to them.
-        log.extend_from_slice(if stderr.len() > err.content().len() && err.content().is_empty() { stderr.as_bytes() } else { err.content() });
+        log.extend_from_slice(if stderr.len() > err.content().len() && err.content().is_empty() {
+            stderr.as_bytes()
+        } else {
+            err.content()
+        });
         log.push(b'\n');
-        let write = |spec: &str, content: Vec<u8>| Write { spec: spec.to_owned(), name: spec.to_owned(), content: Bytes::from(content) };
+        let write = |spec: &str, content: Vec<u8>| Write {
+            spec: spec.to_owned(),
+            name: spec.to_owned(),
+            content: Bytes::from(content),
+        };
         let writes = vec![write("result", Value::Object(result).to_string().into_bytes()), write("log", log)];
         Outcome { end, writes }
     }
@@ -229,17 +239,18 @@ fn judge(
         }
         // What a shell reports for a child that a signal ended.
         Ok(Ended::Signalled(signal)) if arguments.ignore => (128 + i64::from(signal), End::Succeeded, None),
-        Ok(Ended::Signalled(signal)) => (
-            128 + i64::from(signal),
-            End::Failed(with_last(format!("the command was ended by signal {signal}"))),
-            None,
-        ),
+        Ok(Ended::Signalled(signal)) => {
+            (128 + i64::from(signal), End::Failed(with_last(format!("the command was ended by signal {signal}"))), None)
+        }
         Ok(Ended::NotStarted(why)) => {
             let text = format!("the command did not start: {why}");
             (-1, End::Failed(text.clone()), Some(text))
         }
         Ok(Ended::TimedOut) => {
-            let text = format!("the command was ended because it was not finished after {} ms", arguments.timeout.unwrap_or(0));
+            let text = format!(
+                "the command was ended because it was not finished after {} ms",
+                arguments.timeout.unwrap_or(0)
+            );
             (-1, End::Failed(text.clone()), Some(text))
         }
         Ok(Ended::Cancelled(by_file)) => {

@@ -1,0 +1,179 @@
+//! The datastore as a whole: setting it up, synchronising, looking into its ledger.
+
+mod setup;
+
+use std::sync::Arc;
+
+use peat_clone::Scope;
+use peat_ledger::Ledger;
+use peat_objects::List;
+use peat_types::{Result, Timestamp};
+
+use crate::Repo;
+use crate::report::{
+    DatastoreStatus, DoctorFinding, DoctorReport, LedgerCat, LedgerLs, LedgerObject, LedgerVerify, SyncReport,
+};
+use crate::status::pending_change;
+
+pub use setup::SetupRequest;
+
+impl Repo {
+    /// `peat datastore status`.
+    pub async fn datastore_status(&self) -> Result<DatastoreStatus> {
+        let (clone, place) = self.opened().await?;
+        let began = self.host().env.monotonic();
+        let newest = clone.log(1).await;
+        let latency = self.host().env.monotonic().saturating_sub(began);
+        let (healthy, message, head) = match newest {
+            Ok(lines) => (true, "the store answers".to_owned(), lines.first().map(|line| line.seq)),
+            Err(error) => (false, error.chain().join(": "), clone.head()?),
+        };
+        Ok(DatastoreStatus {
+            kind: place.opened.kind.to_owned(),
+            url: place.opened.url.clone(),
+            path: place.opened.folder.clone(),
+            namespace: place.namespace.clone(),
+            private: place.private,
+            healthy,
+            message,
+            latency_ms: healthy.then(|| u64::try_from(latency.as_millis()).unwrap_or(u64::MAX)),
+            head,
+            hydration: place.hydration_name().to_owned(),
+        })
+    }
+
+    /// `peat datastore sync`: settles pending changes, brings the clone up to date, or (with both or neither) both.
+    pub async fn sync(&self, pull: bool, push: bool) -> Result<SyncReport> {
+        let both = pull == push;
+        let clone = self.clone_of().await?;
+        let mut report = SyncReport {
+            mode: if both {
+                "sync"
+            } else if pull {
+                "pull"
+            } else {
+                "push"
+            }
+            .to_owned(),
+            changes_committed: None,
+            files_pushed: None,
+            files_pulled: None,
+            bytes_pulled: None,
+            from: None,
+            to: None,
+            interrupted: 0,
+            parked: Vec::new(),
+            pending: Vec::new(),
+            errors: Vec::new(),
+        };
+        if push || both {
+            let names = self.model_names()?;
+            let settled = clone.settle().await?;
+            report.changes_committed = Some(settled.committed.len() as u64);
+            report.files_pushed = Some(settled.committed.iter().map(|c| c.items.len() as u64).sum());
+            report.interrupted = settled.interrupted.len() as u64;
+            report.parked = settled.parked.into_iter().map(|p| pending_change(&names, p)).collect();
+            report.pending = settled.unknown.into_iter().map(|p| pending_change(&names, p)).collect();
+            for change in report.parked.iter().chain(&report.pending) {
+                let reason = change.reason.as_deref().unwrap_or("the store did not answer");
+                report
+                    .errors
+                    .push(format!("change {} ({}) is {}: {reason}", change.change, change.message, change.status));
+            }
+        }
+        if pull || both {
+            let pulled = clone.pull(&Scope::All).await?;
+            report.from = pulled.from;
+            report.to = Some(pulled.to);
+            report.files_pulled = Some(pulled.items);
+            report.bytes_pulled = Some(pulled.bytes);
+        }
+        Ok(report)
+    }
+
+    /// `peat ledger ls`: objects below a folder of the namespace.
+    pub async fn ledger_ls(&self, prefix: &str, limit: usize) -> Result<LedgerLs> {
+        let (_, place) = self.opened().await?;
+        let store = place.opened.within(place.namespace.as_str())?;
+        let mut list = List { prefix: folder(prefix), ..List::default() };
+        let mut objects = Vec::new();
+        let limited = loop {
+            let page = store.list(&list).await?;
+            let room = limit.saturating_sub(objects.len());
+            let more = page.keys.len() > room || (page.token.is_some() && page.keys.len() == room);
+            objects.extend(page.keys.into_iter().take(room).map(|listed| LedgerObject {
+                key: listed.key,
+                size: listed.size,
+                last_modified: listed.last_modified,
+            }));
+            if more || page.token.is_none() {
+                break more;
+            }
+            list.token = page.token;
+        };
+        let (store, namespace) = (place.opened.url.clone(), place.namespace.clone());
+        Ok(LedgerLs { store, namespace, objects, limited })
+    }
+
+    /// `peat ledger cat`: any object as JSON.
+    pub async fn ledger_cat(&self, key: &str) -> Result<LedgerCat> {
+        let (clone, place) = self.opened().await?;
+        let store = place.opened.within(place.namespace.as_str())?;
+        let ledger =
+            Ledger::with_info(Arc::clone(&store), &self.host().env, clone.info().clone(), clone.id(), clone.instance());
+        Ok(LedgerCat { key: key.to_owned(), object: ledger.cat(key).await? })
+    }
+
+    /// `peat ledger verify`; `deep` hashes every content.
+    pub async fn ledger_verify(&self, deep: bool) -> Result<LedgerVerify> {
+        let (clone, place) = self.opened().await?;
+        let verified = clone.verify(deep).await?;
+        let findings: Vec<DoctorFinding> = verified
+            .findings
+            .into_iter()
+            .map(|(check, message, hint)| DoctorFinding {
+                check,
+                passed: false,
+                message,
+                hint: Some(hint).filter(|h| !h.is_empty()),
+            })
+            .collect();
+        Ok(LedgerVerify {
+            store: place.opened.url.clone(),
+            namespace: place.namespace.clone(),
+            entries: verified.entries,
+            contents: verified.contents,
+            passed: findings.is_empty(),
+            findings,
+        })
+    }
+
+    /// `peat doctor datastores`.
+    pub async fn doctor_datastores(&self) -> Result<DoctorReport> {
+        let (clone, place) = self.opened().await?;
+        let health_findings: Vec<DoctorFinding> = clone
+            .doctor()
+            .await?
+            .into_iter()
+            .map(|f| DoctorFinding { check: f.check.to_owned(), passed: f.passed, message: f.message, hint: f.hint })
+            .collect();
+        let passed = health_findings.iter().all(|f| f.passed);
+        Ok(DoctorReport {
+            overall_status: if passed { "pass" } else { "fail" }.to_owned(),
+            datastore_type: place.opened.kind.to_owned(),
+            health_findings,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// When the clone was last brought up to date.
+    pub async fn synced_at(&self) -> Result<Option<Timestamp>> {
+        self.clone_of().await?.synced_at()
+    }
+}
+
+/// A prefix as a folder, as a listing wants it.
+fn folder(prefix: &str) -> String {
+    let trimmed = prefix.trim_matches('/');
+    if trimmed.is_empty() { String::new() } else { format!("{trimmed}/") }
+}

@@ -1,0 +1,272 @@
+//! Reading outputs: the records of past runs.
+
+use std::collections::HashMap;
+
+use peat_clone::{Item, LocalClone, Scope};
+use peat_types::{Error, Kind, Result, Unit};
+use serde_json::Value;
+
+use crate::data::{metadata, value_of, versions};
+use crate::paths::OutputPath;
+use crate::planner::record;
+use crate::record::Output;
+use crate::report::{OutputData, OutputLogs, OutputRow, OutputSearch, OutputView, Warning};
+use crate::{Repo, definition::Definition};
+
+/// `peat model output data`.
+#[derive(Clone, Debug, Default)]
+pub struct OutputDataGet {
+    /// Output (id or beginning of it), or a model for its newest.
+    pub output: String,
+    /// Name of the data item; needed when the output wrote several, unless one is called `result`.
+    pub name: Option<String>,
+    /// Another version of it than the one the output wrote.
+    pub version: Option<u64>,
+    /// Field of the content, `a.b`.
+    pub field: Option<String>,
+    /// Brings the datastore up to date first.
+    pub fresh: bool,
+}
+
+/// An output with the place it was found at.
+struct Found {
+    unit: Unit,
+    item: Item,
+    type_name: String,
+    output: Output,
+}
+
+/// Record of an output without reading it.
+struct Entry {
+    unit: Unit,
+    item: Item,
+    stamp: String,
+    type_name: String,
+}
+
+fn entries(clone: &LocalClone, units: &[Unit]) -> Result<Vec<Entry>> {
+    let mut out = Vec::new();
+    for unit in units {
+        let Some(definition) = unit.as_str().strip_prefix("model/") else { continue };
+        for item in clone.items(unit, "outputs/")? {
+            if let Some(path) = OutputPath::parse(item.path.as_str(), definition)
+                && !path.log
+            {
+                let (stamp, type_name) = (path.stamp.to_owned(), path.type_name.to_owned());
+                out.push(Entry { unit: unit.clone(), item, stamp, type_name });
+            }
+        }
+    }
+    out.sort_by(|a, b| b.stamp.cmp(&a.stamp));
+    Ok(out)
+}
+
+async fn read(clone: &LocalClone, entry: Entry) -> Result<Found> {
+    let output = record(&clone.content(&entry.item).await?, &entry.item.path)?;
+    Ok(Found { unit: entry.unit, item: entry.item, type_name: entry.type_name, output })
+}
+
+impl Repo {
+    /// Names of models by definition id.
+    pub(crate) fn model_names(&self) -> Result<HashMap<String, String>> {
+        Ok(self.library().all()?.definitions.into_iter().map(|d| (d.id, d.name)).collect())
+    }
+
+    /// `peat model output search`, `peat model method history search`: newest first, at most `limit`.
+    pub async fn output_search(&self, query: &str, limit: usize, fresh: bool) -> Result<OutputSearch> {
+        let clone = self.clone_of().await?;
+        if fresh {
+            clone.pull(&Scope::All).await?;
+        }
+        let names = self.model_names()?;
+        let units: Vec<Unit> = clone.units()?.into_iter().map(|info| info.unit).collect();
+        let word = query.trim().to_lowercase();
+        let (mut results, mut warnings) = (Vec::new(), Vec::new());
+        for entry in entries(clone, &units)? {
+            if results.len() >= limit {
+                break;
+            }
+            let path = entry.item.path.to_string();
+            let found = match read(clone, entry).await {
+                Ok(found) => found,
+                Err(error) => {
+                    warnings.push(Warning { name: path, message: error.chain().join(": ") });
+                    continue;
+                }
+            };
+            let output = found.output;
+            let model_name = names.get(&output.definition_id).cloned();
+            let hit = word.is_empty()
+                || model_name.as_deref().is_some_and(|name| name.to_lowercase().contains(&word))
+                || found.type_name.contains(&word)
+                || output.method_name.to_lowercase().contains(&word)
+                || output.status.as_str().contains(&word)
+                || output.id.starts_with(&word);
+            if hit {
+                results.push(OutputRow {
+                    id: output.id,
+                    definition_id: output.definition_id,
+                    model_name,
+                    type_name: found.type_name,
+                    method_name: output.method_name,
+                    status: output.status,
+                    started_at: output.started_at,
+                    duration_ms: output.duration_ms,
+                });
+            }
+        }
+        Ok(OutputSearch { query: query.to_owned(), results, warnings })
+    }
+
+    /// An output by model (its newest), id, or beginning of an id.
+    async fn find_output(&self, wanted: &str, fresh: bool) -> Result<(&LocalClone, Found)> {
+        match self.definition(wanted) {
+            Ok(definition) => self.newest_output(&definition, fresh).await,
+            Err(error) if error.code() == "model_not_found" => self.output_by_id(wanted, fresh).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn newest_output(&self, definition: &Definition, fresh: bool) -> Result<(&LocalClone, Found)> {
+        let (clone, unit) = self.scoped(definition, fresh).await?;
+        match entries(clone, &[unit])?.into_iter().next() {
+            Some(entry) => Ok((clone, read(clone, entry).await?)),
+            None => Err(self.miss(Error::not_found(format!(
+                "model '{}' has no output here: it has not been run",
+                definition.name
+            )))),
+        }
+    }
+
+    async fn output_by_id(&self, wanted: &str, fresh: bool) -> Result<(&LocalClone, Found)> {
+        let clone = self.clone_of().await?;
+        if fresh {
+            clone.pull(&Scope::All).await?;
+        }
+        let units: Vec<Unit> = clone.units()?.into_iter().map(|info| info.unit).collect();
+        let mut matches = Vec::new();
+        for entry in entries(clone, &units)? {
+            // One that cannot be read is none that anybody can ask for.
+            let Ok(found) = read(clone, entry).await else { continue };
+            if found.output.id == wanted {
+                return Ok((clone, found));
+            }
+            if !wanted.is_empty() && found.output.id.starts_with(wanted) {
+                matches.push(found);
+            }
+        }
+        if matches.len() > 1 {
+            let ids: Vec<&str> = matches.iter().map(|found| found.output.id.as_str()).collect();
+            return Err(Error::new(
+                Kind::Invalid,
+                format!("'{wanted}' begins the ids of {} outputs: {}", ids.len(), ids.join(", ")),
+            )
+            .with_code("ambiguous"));
+        }
+        matches.pop().map(|found| (clone, found)).ok_or_else(|| {
+            self.miss(Error::not_found(format!("there is neither a model nor an output '{wanted}' here")))
+                .with_hint("'peat model output search' lists outputs")
+        })
+    }
+
+    /// `peat model output get`, `peat model method history get`.
+    pub async fn output_get(&self, wanted: &str, fresh: bool) -> Result<OutputView> {
+        let (_, found) = self.find_output(wanted, fresh).await?;
+        let output = found.output;
+        Ok(OutputView {
+            model_name: self.model_names()?.remove(&output.definition_id),
+            id: output.id,
+            definition_id: output.definition_id,
+            type_name: found.type_name,
+            method_name: output.method_name,
+            status: output.status,
+            started_at: output.started_at,
+            completed_at: output.completed_at,
+            duration_ms: output.duration_ms,
+            retry_count: output.retry_count,
+            unleased: output.unleased,
+            provenance: output.provenance,
+            artifacts: output.artifacts,
+            error: output.error,
+            log_file: output.log_file,
+        })
+    }
+
+    /// `peat model output logs`, `peat model method history logs`: the last `tail` lines, or all.
+    pub async fn output_logs(&self, wanted: &str, tail: Option<usize>, fresh: bool) -> Result<OutputLogs> {
+        let (clone, found) = self.find_output(wanted, fresh).await?;
+        let path = found.item.path.as_str().strip_suffix(".yaml").map(|base| format!("{base}.log")).unwrap_or_default();
+        let item = match path.parse() {
+            Ok(path) => clone.item(&found.unit, &path)?,
+            Err(_) => None,
+        };
+        let text = match &item {
+            Some(item) => String::from_utf8_lossy(&clone.content(item).await?).into_owned(),
+            None => String::new(),
+        };
+        let all: Vec<&str> = text.lines().collect();
+        let skip = tail.map_or(0, |tail| all.len().saturating_sub(tail));
+        let lines: Vec<String> = all.iter().skip(skip).map(|line| (*line).to_owned()).collect();
+        Ok(OutputLogs {
+            output_id: found.output.id,
+            method_name: found.output.method_name,
+            log_artifacts: item.iter().map(|_| path.clone()).collect(),
+            path: item.map(|_| path),
+            total_lines: all.len() as u64,
+            showing_lines: lines.len() as u64,
+            lines,
+        })
+    }
+
+    /// `peat model output data`.
+    pub async fn output_data(&self, request: &OutputDataGet) -> Result<OutputData> {
+        let (clone, found) = self.find_output(&request.output, request.fresh).await?;
+        let artifacts = found.output.artifacts.as_ref().map(|a| a.data_artifacts.as_slice()).unwrap_or_default();
+        let names = || artifacts.iter().map(|a| a.name.as_str()).collect::<Vec<_>>().join(", ");
+        let artifact = match &request.name {
+            Some(name) => artifacts.iter().find(|a| a.name == *name),
+            None if artifacts.len() == 1 => artifacts.first(),
+            None => artifacts.iter().find(|a| a.name == "result"),
+        };
+        let artifact = artifact.ok_or_else(|| {
+            let what = request.name.as_ref().map_or_else(String::new, |name| format!(" '{name}'"));
+            let wrote = if artifacts.is_empty() { "nothing".to_owned() } else { names() };
+            Error::not_found(format!("output {} has no data{what}; it wrote {wrote}", found.output.id))
+        })?;
+        let number = request.version.unwrap_or(artifact.version);
+        let all = versions(clone, &found.unit)?;
+        let version = all.get(&artifact.name).and_then(|versions| versions.get(&number)).ok_or_else(|| {
+            self.miss(Error::not_found(format!("version {number} of data '{}' is not here", artifact.name)))
+        })?;
+        let metadata = metadata(clone, version).await?;
+        let raw = version
+            .raw
+            .as_ref()
+            .ok_or_else(|| Error::damaged(format!("version {number} of data '{}' has no content", artifact.name)))?;
+        let value = value_of(&metadata.content_type, &clone.content(raw).await?);
+        let data = match &request.field {
+            None => value,
+            Some(field) => pick(&value, field).cloned().ok_or_else(|| {
+                Error::not_found(format!("version {number} of data '{}' has no field '{field}'", artifact.name))
+            })?,
+        };
+        Ok(OutputData {
+            output_id: found.output.id.clone(),
+            method_name: found.output.method_name.clone(),
+            data_id: metadata.id,
+            data_name: metadata.name,
+            version: number,
+            content_type: metadata.content_type,
+            field: request.field.clone(),
+            data,
+        })
+    }
+}
+
+fn pick<'a>(value: &'a Value, field: &str) -> Option<&'a Value> {
+    field.split('.').try_fold(value, |value, part| match value {
+        Value::Object(map) => map.get(part),
+        Value::Array(list) => part.parse::<usize>().ok().and_then(|i| list.get(i)),
+        _ => None,
+    })
+}

@@ -1,0 +1,316 @@
+//! The state of things: `status`, `log`, `pending`, locks, running methods.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use peat_clone::{Adopt, Change, LeaseInfo, LocalClone, Pending, PendingStatus, Scope};
+use peat_types::{ChangeId, Error, Kind, Result, Unit};
+use serde_json::{Value, json};
+
+use crate::report::{
+    CancelReport, CancelledRun, LockHolder, LockReleased, LockStatus, LogEntry, LogReport, LogTransaction,
+    PendingChange, PendingDone, PendingList, PendingShow, StatusReport,
+};
+use crate::run::LocalRuns;
+use crate::{Repo, duration};
+
+/// How long `model cancel` waits for runs to end.
+const CANCEL_WAIT: Duration = Duration::from_secs(15);
+/// Largest text content that `pending show` shows.
+const SHOW_MAX: usize = 4096;
+
+type Names = HashMap<String, String>;
+
+fn model_of(names: &Names, unit: &Unit) -> Option<String> {
+    unit.as_str().strip_prefix("model/").and_then(|id| names.get(id)).cloned()
+}
+
+pub(crate) fn pending_change(names: &Names, pending: Pending) -> PendingChange {
+    let status = match pending.status {
+        PendingStatus::Pending => "pending",
+        PendingStatus::Unknown => "unknown",
+        PendingStatus::Parked => "parked",
+        PendingStatus::Starting => "starting",
+    };
+    let (code, reason) = pending.reason.unzip();
+    PendingChange {
+        change: pending.change,
+        kind: pending.kind,
+        status: status.to_owned(),
+        message: pending.message,
+        author: pending.author,
+        time: pending.time,
+        models: pending.units.iter().filter_map(|unit| model_of(names, unit)).collect(),
+        units: pending.units.iter().map(ToString::to_string).collect(),
+        contents: pending.contents as u64,
+        bytes: pending.bytes,
+        attempts: pending.attempts,
+        code,
+        reason,
+    }
+}
+
+fn holder(names: &Names, info: LeaseInfo) -> LockHolder {
+    let lease = info.lease;
+    LockHolder {
+        model_name: model_of(names, &info.unit),
+        unit: info.unit.to_string(),
+        holder: format!("{}@{}", lease.user, lease.host),
+        hostname: lease.host,
+        clone: lease.clone,
+        acquired_at: lease.since,
+        ttl_ms: lease.ttl_ms,
+        generation: lease.generation,
+        nonce: lease.nonce.to_string(),
+        alive_here: info.alive_here,
+    }
+}
+
+fn held(clone: &LocalClone, names: &Names) -> Result<Vec<LockHolder>> {
+    Ok(clone.leases()?.into_iter().filter(|info| info.lease.held).map(|info| holder(names, info)).collect())
+}
+
+impl Repo {
+    /// `peat status`. Asks nothing of the store.
+    pub async fn status(&self) -> Result<StatusReport> {
+        let (clone, place) = self.opened().await?;
+        let names = self.model_names()?;
+        let last_sync = clone.synced_at()?;
+        let units = clone.units()?;
+        let mut notes = Vec::new();
+        if place.second_checkout {
+            notes.push(self.second_checkout_note());
+        }
+        let pending: Vec<_> = clone.pending()?.into_iter().map(|p| pending_change(&names, p)).collect();
+        if pending.iter().any(|p| p.status == "parked") {
+            notes.push("some changes were refused and wait for a decision: 'peat pending list'".to_owned());
+        } else if !pending.is_empty() {
+            notes.push(
+                "some changes are not in the datastore yet: 'peat datastore sync --push' commits them".to_owned(),
+            );
+        }
+        Ok(StatusReport {
+            path: self.root().to_owned(),
+            repo_id: self.marker().repo_id.clone(),
+            store: place.opened.url.clone(),
+            private: place.private,
+            namespace: place.namespace.clone(),
+            ledger: clone.info().ledger,
+            clone_path: place.dir.clone(),
+            position: clone.position()?,
+            head: clone.head()?,
+            last_sync,
+            last_sync_age_ms: last_sync.map(|time| self.host().env.now().millis_since(time)),
+            units: units.len() as u64,
+            items: units.iter().map(|unit| unit.items).sum(),
+            pending,
+            leases: held(clone, &names)?,
+            notes,
+        })
+    }
+
+    fn second_checkout_note(&self) -> String {
+        "this checkout has a private datastore of its own that does not know what ran in other checkouts of this \
+         repository; to share one, run 'peat datastore setup s3://bucket/prefix' where the data is and commit .peat.yaml"
+            .to_owned()
+    }
+
+    /// Completes an error about something that is not here: how old the knowledge is, and how to renew it.
+    pub(crate) fn miss(&self, error: Error) -> Error {
+        let Some((clone, place)) = self.opened_now() else { return error };
+        if place.second_checkout {
+            return error.with_hint(self.second_checkout_note());
+        }
+        if place.private {
+            return error;
+        }
+        let age = clone.synced_at().ok().flatten().map(|time| self.host().env.now().millis_since(time));
+        let age = match age {
+            Some(ms) => {
+                let age = Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+                format!("the last synchronisation was {} ago", duration::human(age))
+            }
+            None => "this clone was never synchronised".to_owned(),
+        };
+        error.with_hint(format!("{age}; 'peat datastore sync --pull' brings this clone up to date"))
+    }
+
+    /// `peat log`: the newest `count` entries of the store.
+    pub async fn log(&self, count: u16) -> Result<LogReport> {
+        let (clone, place) = self.opened().await?;
+        let names = self.model_names()?;
+        let entries = clone.log(count).await?.into_iter().map(|line| LogEntry {
+            seq: line.seq,
+            time: line.time,
+            size: line.size,
+            transactions: line
+                .txs
+                .into_iter()
+                .map(|tx| LogTransaction {
+                    tx: tx.tx,
+                    change: tx.change,
+                    kind: serde_json::to_value(tx.kind)
+                        .ok()
+                        .and_then(|kind| kind.as_str().map(str::to_owned))
+                        .unwrap_or_default(),
+                    author: tx.author,
+                    message: tx.message,
+                    time: tx.time,
+                    models: tx.units.iter().filter_map(|unit| model_of(&names, &unit.unit)).collect(),
+                    units: tx.units.iter().map(|unit| unit.unit.to_string()).collect(),
+                })
+                .collect(),
+        });
+        Ok(LogReport { namespace: place.namespace.clone(), source: "store".to_owned(), entries: entries.collect() })
+    }
+
+    /// `peat pending list`.
+    pub async fn pending_list(&self) -> Result<PendingList> {
+        let names = self.model_names()?;
+        let changes: Vec<_> =
+            self.clone_of().await?.pending()?.into_iter().map(|p| pending_change(&names, p)).collect();
+        Ok(PendingList { total: changes.len() as u64, changes })
+    }
+
+    /// The pending change whose id is, or begins with, `wanted`.
+    async fn pending_id(&self, wanted: &str) -> Result<ChangeId> {
+        let all: Vec<ChangeId> = self.clone_of().await?.pending()?.into_iter().map(|p| p.change).collect();
+        let matches: Vec<ChangeId> =
+            all.into_iter().filter(|id| !wanted.is_empty() && id.to_string().starts_with(wanted)).collect();
+        match matches.as_slice() {
+            [one] => Ok(*one),
+            [] => Err(Error::not_found(format!("there is no pending change '{wanted}'"))
+                .with_hint("'peat pending list' lists them")),
+            many => {
+                let ids: Vec<String> = many.iter().map(ToString::to_string).collect();
+                Err(Error::invalid(format!("'{wanted}' begins the ids of {} changes: {}", ids.len(), ids.join(", ")))
+                    .with_code("ambiguous"))
+            }
+        }
+    }
+
+    /// `peat pending show`.
+    pub async fn pending_show(&self, wanted: &str) -> Result<PendingShow> {
+        let id = self.pending_id(wanted).await?;
+        let (pending, change): (Pending, Change) = self.clone_of().await?.pending_show(id)?;
+        let content = change
+            .contents
+            .iter()
+            .map(|bytes| match std::str::from_utf8(bytes) {
+                Ok(text) if text.len() <= SHOW_MAX => json!({"size": bytes.len(), "text": text}),
+                _ => json!({"size": bytes.len()}),
+            })
+            .collect::<Vec<Value>>();
+        Ok(PendingShow { change: pending_change(&self.model_names()?, pending), payload: change.payload, content })
+    }
+
+    /// `peat pending adopt`: `retry` checks the lease again instead of doing without.
+    pub async fn pending_adopt(&self, wanted: &str, retry: bool) -> Result<PendingDone> {
+        let id = self.pending_id(wanted).await?;
+        let how = if retry { Adopt::Retry } else { Adopt::Unleased };
+        let committed = self.clone_of().await?.adopt(id, how).await?;
+        Ok(PendingDone { change: id, status: "adopted".to_owned(), seq: Some(committed.seq) })
+    }
+
+    /// `peat pending drop`.
+    pub async fn pending_drop(&self, wanted: &str) -> Result<PendingDone> {
+        let id = self.pending_id(wanted).await?;
+        self.clone_of().await?.drop_change(id).await?;
+        Ok(PendingDone { change: id, status: "dropped".to_owned(), seq: None })
+    }
+
+    /// `peat datastore lock status`. Asks the store first; when that is not possible the notes say how old it is.
+    pub async fn lock_status(&self) -> Result<LockStatus> {
+        let (clone, place) = self.opened().await?;
+        let mut notes = Vec::new();
+        match clone.pull(&Scope::All).await {
+            Ok(_) => {}
+            Err(error) if error.kind() == Kind::Offline => {
+                notes.push(format!("the store cannot be reached, this is what the clone knew: {error}"));
+            }
+            Err(error) => return Err(error),
+        }
+        let leases = held(clone, &self.model_names()?)?;
+        Ok(LockStatus {
+            held: !leases.is_empty(),
+            info: leases.first().cloned(),
+            leases,
+            datastore_type: place.opened.kind.to_owned(),
+            notes,
+        })
+    }
+
+    /// `peat datastore lock release --force`, of one model or of everything that is held.
+    ///
+    /// # Errors
+    /// `Invalid` without `force`.
+    pub async fn lock_release(&self, model: Option<&str>, force: bool) -> Result<LockReleased> {
+        if !force {
+            return Err(Error::invalid("a lease is only taken away with --force").with_hint(
+                "'peat datastore lock status' shows the holder; 'peat datastore lock release --force' ends its claim, and \
+                 its results will be refused",
+            ));
+        }
+        let clone = self.clone_of().await?;
+        let names = self.model_names()?;
+        let wanted = model.map(|model| self.definition(model).and_then(|d| d.unit())).transpose()?;
+        let scope = wanted.clone().map_or(Scope::All, |unit| Scope::Units(vec![unit]));
+        clone.pull(&scope).await?;
+        let mut held = clone.leases()?;
+        held.retain(|info| info.lease.held && wanted.as_ref().is_none_or(|unit| *unit == info.unit));
+        let mut previous = None;
+        for info in held {
+            if clone.force_release(&info.unit).await?.is_some() && previous.is_none() {
+                previous = Some(holder(&names, info));
+            }
+        }
+        Ok(LockReleased {
+            released: previous.is_some(),
+            reason: previous.is_none().then(|| "nothing was held".to_owned()),
+            previous_holder: previous,
+        })
+    }
+
+    /// `peat model cancel`: ends runs of this machine, of one model or all.
+    pub async fn model_cancel(&self, model: Option<&str>, reason: &str) -> Result<CancelReport> {
+        let definition = model.map(|model| self.definition(model)).transpose()?;
+        let (clone, place) = self.opened().await?;
+        let env = &self.host().env;
+        let runs = LocalRuns::new(&place.dir);
+        let mut found = runs.list()?;
+        found.retain(|run| definition.as_ref().is_none_or(|d| d.id == run.definition_id));
+        if found.is_empty()
+            && let Some(definition) = &definition
+        {
+            return Err(Error::not_found(format!("no run of '{}' is in progress on this machine", definition.name))
+                .with_hint("'peat datastore lock status' shows runs on other machines"));
+        }
+        let (alive, dead): (Vec<_>, Vec<_>) = found.into_iter().partition(|run| runs.alive(run));
+        for run in &alive {
+            runs.cancel(env, run, reason)?;
+        }
+        if !dead.is_empty() {
+            // Their starts are resolved like any other left-over of the journal: released as interrupted.
+            clone.settle().await?;
+        }
+        let until = env.monotonic() + CANCEL_WAIT;
+        while alive.iter().any(|run| runs.alive(run)) && env.monotonic() < until {
+            env.sleep(Duration::from_millis(50)).await;
+        }
+        let row = |run: &crate::run::LocalRun, status: &str| CancelledRun {
+            id: run.output_id.clone(),
+            type_name: run.type_name.clone(),
+            model_name: run.model_name.clone(),
+            method: run.method_name.clone(),
+            status: status.to_owned(),
+        };
+        let mut cancelled: Vec<CancelledRun> =
+            alive.iter().map(|run| row(run, if runs.alive(run) { "cancelling" } else { "cancelled" })).collect();
+        cancelled.extend(dead.iter().map(|run| row(run, "interrupted")));
+        Ok(CancelReport {
+            count: cancelled.len() as u64,
+            cancelled,
+            reason: (!reason.is_empty()).then(|| reason.to_owned()),
+        })
+    }
+}
