@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use peat_objects::{Durability, FileStore, MemoryStore, Meter, Metered, PrefixStore, Store, StoreUrl};
-use peat_types::{Env, Error, Kind, Result};
+use peat_objects::{OpenOptions, PrefixStore, Store, StoreUrl, open, probe};
+use peat_types::{Env, Error, Result};
 use serde_json::Value;
 
 use crate::Datastore;
@@ -53,34 +53,33 @@ pub trait Opener: Send + Sync {
 /// Real stores.
 #[derive(Clone, Debug, Default)]
 pub struct Real {
-    /// Counts requests.
-    pub meter: Option<Meter>,
-    /// How sure a write to a folder is when it returns.
-    pub durability: Durability,
+    /// Settings that are the same for every store: time-outs, durability, meter. Address, region, profile and path style
+    /// come from the datastore setting where it has them.
+    pub options: OpenOptions,
 }
 
 #[async_trait]
 impl Opener for Real {
     fn open(&self, settings: &Datastore, env: &Env) -> Result<Opened> {
         let url: StoreUrl = settings.url.parse()?;
-        let (store, kind, folder): (Arc<dyn Store>, _, _) = match &url {
-            StoreUrl::File { root } => {
-                (Arc::new(FileStore::new(root, self.durability, env)), "file", Some(root.clone()))
-            }
-            StoreUrl::Memory => (Arc::new(MemoryStore::with_clock(env)), "memory", None),
-            StoreUrl::S3 { .. } => {
-                return Err(Error::new(Kind::Unsupported, "buckets are not in this build"));
-            }
+        let base = self.options.clone();
+        let options = OpenOptions {
+            endpoint: settings.endpoint.clone().or(base.endpoint),
+            region: settings.region.clone().or(base.region),
+            profile: settings.profile.clone().or(base.profile),
+            path_style: settings.path_style.or(base.path_style),
+            ..base
         };
-        let store = match &self.meter {
-            Some(meter) => Arc::new(Metered::with_meter(store, meter.clone())),
-            None => store,
+        let (kind, folder) = match &url {
+            StoreUrl::S3 { .. } => ("s3", None),
+            StoreUrl::File { root } => ("file", Some(root.clone())),
+            StoreUrl::Memory => ("memory", None),
         };
-        Ok(Opened { store, url: url.to_string(), kind, folder })
+        Ok(Opened { store: open(&url, &options, env)?, url: url.to_string(), kind, folder })
     }
 
     async fn probe(&self, opened: &Opened, env: &Env) -> Result<Value> {
-        let _ = (opened, env);
-        Ok(Value::Null)
+        let verdict = probe(&*opened.store, env).await?;
+        serde_json::to_value(verdict).map_err(|e| Error::internal("the verdict of the probe").with_source(e))
     }
 }

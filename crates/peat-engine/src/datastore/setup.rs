@@ -66,7 +66,7 @@ impl Repo {
         let mut kept = None;
         match &self.marker().datastore {
             Some(before) if before.url != request.datastore.url || before.namespace()? != namespace => {
-                warnings.push(format!("what is in {} stays there and is not copied", before.url))
+                warnings.push(format!("what is in {} stays there and is not copied", before.url));
             }
             Some(_) => {}
             None => {

@@ -32,21 +32,21 @@ const NO_EXPRESSIONS: &str = "expressions '${{ … }}' are not supported yet in 
 
 /// Checks one definition, or only what concerns one method.
 pub(crate) fn validate(definition: &Definition, types: &Registry, method: Option<&str>) -> ModelValidated {
-    let mut validations = vec![check("definition", Vec::new())];
+    let mut validations = vec![check("definition", &[])];
     let mut warnings = Vec::new();
     let mut id = Vec::new();
     if uuid::Uuid::try_parse(&definition.id).is_err() {
         id.push(format!("id: '{}' is not a UUID", definition.id));
     }
-    validations.push(check("id", id));
-    validations.push(check("keys", removed_keys(&definition.doc)));
+    validations.push(check("id", &id));
+    validations.push(check("keys", &removed_keys(&definition.doc)));
     match types.get(&definition.type_name) {
-        Err(error) => validations.push(check("type", vec![format!("type: {error}")])),
+        Err(error) => validations.push(check("type", &[format!("type: {error}")])),
         Ok(of) => {
             let spec = of.spec();
-            validations.push(check("type", Vec::new()));
-            validations.push(check("globalArguments", globals(definition, spec)));
-            validations.push(check("methods", methods(definition, spec, method)));
+            validations.push(check("type", &[]));
+            validations.push(check("globalArguments", &globals(definition, spec)));
+            validations.push(check("methods", &methods(definition, spec, method)));
             if definition.type_version.as_deref().is_some_and(|v| v > spec.version.as_str()) {
                 warnings.push(Warning {
                     name: "typeVersion".to_owned(),
@@ -59,9 +59,9 @@ pub(crate) fn validate(definition: &Definition, types: &Registry, method: Option
             }
         }
     }
-    let expressions = expressions(definition, method);
-    validations
-        .push(check("expressions", expressions.into_iter().map(|path| format!("{path}: {NO_EXPRESSIONS}")).collect()));
+    let expressions: Vec<String> =
+        expressions(definition, method).into_iter().map(|path| format!("{path}: {NO_EXPRESSIONS}")).collect();
+    validations.push(check("expressions", &expressions));
     for key in definition.doc.keys().filter(|key| !KEYS.contains(&key.as_str())) {
         let close = did_you_mean(key, KEYS.iter().copied());
         warnings.push(Warning {
@@ -104,7 +104,7 @@ pub(crate) fn validate_all(root: &Path, types: &Registry) -> Result<ModelValidat
         }
         if let Some(model) = models.get_mut(i) {
             model.passed &= twins.is_empty();
-            model.validations.push(check("unique", twins));
+            model.validations.push(check("unique", &twins));
         }
     }
     for warning in found.warnings {
@@ -127,7 +127,7 @@ pub(crate) fn validate_all(root: &Path, types: &Registry) -> Result<ModelValidat
     Ok(ModelValidatedAll { models, total_passed, total_failed, total_warnings, passed: total_failed == 0 })
 }
 
-fn check(name: &str, problems: Vec<String>) -> Validation {
+fn check(name: &str, problems: &[String]) -> Validation {
     let passed = problems.is_empty();
     Validation { name: name.to_owned(), passed, error: (!passed).then(|| problems.join("\n")) }
 }

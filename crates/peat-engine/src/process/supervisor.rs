@@ -221,7 +221,7 @@ impl Watch<'_> {
                 let _ = kill_process_group(self.group, Signal::KILL);
             }
             match events.recv_timeout(TICK) {
-                Ok(Event::Chunk(frame)) => self.pass(frame),
+                Ok(Event::Chunk(frame)) => self.pass(&frame),
                 Ok(Event::Closed) => open -= 1,
                 Ok(Event::Exited(Ok(status))) => exited = Some(status),
                 Ok(Event::Exited(Err(_))) => return 1,
@@ -268,8 +268,8 @@ impl Watch<'_> {
         false
     }
 
-    fn pass(&mut self, frame: Frame) {
-        if let Frame::Stderr(bytes) = &frame
+    fn pass(&mut self, frame: &Frame) {
+        if let Frame::Stderr(bytes) = frame
             && bytes.starts_with(self.token.as_bytes())
         {
             self.not_started = Some(String::from_utf8_lossy(&bytes[self.token.len()..]).into_owned());
