@@ -1,0 +1,15 @@
+//! The protocol against stores that count, lose, lie and refuse. Names in capitals are the invariants of the design.
+#![allow(clippy::expect_used, clippy::large_futures)] // a test
+
+#[path = "protocol/bench.rs"]
+mod bench;
+#[path = "protocol/budgets.rs"]
+mod budgets;
+#[path = "protocol/commit.rs"]
+mod commit;
+#[path = "protocol/create.rs"]
+mod create;
+#[path = "protocol/read.rs"]
+mod read;
+#[path = "protocol/verify.rs"]
+mod verify;
