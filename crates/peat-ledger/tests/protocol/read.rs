@@ -151,10 +151,10 @@ async fn contents_are_read_together_and_verified() {
     assert_eq!(bench.used(&mark).0, 0, "all of it is at hand");
 }
 
-fn flip(object: Object, at: usize) -> Object {
+fn flip(object: &Object, at: usize) -> Object {
     let mut bytes = object.bytes.to_vec();
     bytes[at] ^= 1;
-    Object { bytes: bytes.into(), ..object }
+    Object { bytes: bytes.into(), ..object.clone() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,7 +166,7 @@ async fn damaged_bytes_are_fetched_once_more_and_then_named() {
         let count = AtomicU32::new(0);
         bench.hooks.on_get(move |key, object| {
             let hit = key.starts_with("pack/") && count.fetch_add(1, Ordering::Relaxed) < bad;
-            Ok(if hit { object.map(|object| flip(object, 20)) } else { object })
+            Ok(if hit { object.map(|object| flip(&object, 20)) } else { object })
         });
         let read = bench.ledger.contents(&[&rows[0]], &[]).await;
         assert_eq!(read.is_ok(), good);
@@ -212,8 +212,9 @@ async fn an_entry_damaged_on_the_way_is_fetched_again() {
     bench.put("model/a", &[("data/1", b"a")]).await;
     let count = AtomicU32::new(0);
     bench.hooks.on_get(move |key, object| {
-        let hit = key.starts_with("log/") && object.is_some() && count.fetch_add(1, Ordering::Relaxed) % 2 == 0;
-        Ok(if hit { object.map(|object| flip(object, 100)) } else { object })
+        let hit =
+            key.starts_with("log/") && object.is_some() && count.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+        Ok(if hit { object.map(|object| flip(&object, 100)) } else { object })
     });
     let followed = bench.ledger.follow(&start, false).await.expect("follow");
     assert!(matches!(&followed, Follow::Entries(entries) if entries.len() == 1), "{followed:?}");
