@@ -62,7 +62,8 @@ pub enum Created {
 pub struct Page {
     /// Keys, relative to the store's root, in the order the server gave.
     pub keys: Vec<Listed>,
-    /// With a delimiter: the common prefixes, ending in `/`.
+    /// With a delimiter: the common prefixes, ending in `/`, in any order. Some servers still name a folder whose
+    /// objects were all deleted.
     pub prefixes: Vec<String>,
     /// Present when there is more. An empty page with a token is not an end.
     pub token: Option<String>,

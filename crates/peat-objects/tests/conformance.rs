@@ -57,5 +57,7 @@ async fn real_server() {
         return;
     };
     let store = open(&url.parse().unwrap(), &OpenOptions::default(), &env).unwrap();
+    let before = env.monotonic();
     assert_none(&conformance::run(&store, &env).await);
+    println!("CONFORMANCE {url}: {} cases in {:.1?}", conformance::CASES.len(), env.monotonic() - before);
 }
