@@ -1,6 +1,6 @@
 //! The on-store format and protocol of Peat: one append-only log per namespace, committed with create-if-absent only.
 //!
-//! `model` holds what a ledger says, [`format`] the bytes it says it in, `ledger` the protocol. See
+//! `model` holds what a ledger says, [`mod@format`] the bytes it says it in, `ledger` the protocol. See
 //! `docs/design/001-ledger.md`.
 
 pub mod format;

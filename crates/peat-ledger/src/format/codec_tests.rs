@@ -180,6 +180,32 @@ fn p_paths_and_units_in_stored_keys_are_checked() {
         assert_eq!(row::read_table_key(&key).unwrap_err().kind(), Kind::Damaged, "{bad}");
         assert_eq!(row::read_unit_key(bad.as_bytes()).unwrap_err().kind(), Kind::Damaged, "{bad}");
     }
+    // In operations and headers as well, however right their checksums are.
+    let mut payload = vec![1];
+    varint::put_bytes(&mut payload, b"model/x");
+    payload.extend_from_slice(&[1, 2]);
+    let origin = Origin { segment: Segment::Log(Seq(1)), off: 0 };
+    for (bad, ok) in [("a/b", true), ("a/../b", false), ("A:/\u{1}", false)] {
+        let mut payload = payload.clone();
+        varint::put_bytes(&mut payload, bad.as_bytes());
+        let record = record::encode(&payload, Pack::Raw, record::OPS).unwrap();
+        assert_eq!(ops::decode(&record.into(), &origin).is_ok(), ok, "{bad}");
+    }
+    for (bad, ok) in [("model/x", true), ("model/../x", false)] {
+        let mut unit = cbor::Out::new();
+        unit.array(1).array(6).str(bad).null().null().null().uint(0).uint(0);
+        let mut f = cbor::Fields::new();
+        f.key(0).bytes(&[0; 16]);
+        f.key(1).bytes(&[0; 16]);
+        f.key(2).uint(1);
+        f.key(7).raw(&unit.into_bytes());
+        f.key(8).uint(0);
+        f.key(9).bytes(&[0; 16]);
+        f.key(13).bytes(&[0; 32]);
+        let bytes = f.into_bytes();
+        let tx = header::decode_tx(&mut minicbor::Decoder::new(&bytes), Seq(1), 0);
+        assert_eq!(tx.is_ok(), ok, "{bad}: {tx:?}");
+    }
     assert!(row::read_table_key(&[0, 0xff, 0xfe]).is_err());
     assert!(row::read_table_key(&[2, b'a']).is_err());
     assert!(row::read_table_key(&[]).is_err());

@@ -23,7 +23,7 @@ use super::tree_write::{Edit, apply};
 use super::{PageSource, Section, VERSION, Writer, check_writer, damaged, hash16, ring};
 use crate::model::{NsInfo, Params, Ring, Root, Segment, State, TxHead, TxKind, UnitRow};
 
-/// Entry `state.seq + 1` carrying `sections` (which passed [`super::check`], and of which no two touch one unit).
+/// Entry `state.seq + 1` carrying `sections` (which passed [`check`](fn@super::check), and of which no two touch one unit).
 ///
 /// # Errors
 /// `Invalid` when the entry would be larger than allowed, `Unsupported` when the ledger asks for newer writers, and
