@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use peat_clone::{Durability, Reporter, Silent};
 use peat_types::Env;
@@ -38,8 +39,25 @@ pub struct Host {
     pub types: Registry,
     /// How the heartbeat of a run is driven.
     pub beats: Beats,
+    /// How long the programs of methods are waited for.
+    pub patience: Patience,
     /// How a store is opened; tests put a store in memory here.
     pub stores: Arc<dyn crate::store::Opener>,
+}
+
+/// How long the programs of methods are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// From asking a program to end to killing it.
+    pub grace: Duration,
+    /// After its end, for output of processes it left behind.
+    pub drain: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { grace: Duration::from_secs(5), drain: Duration::from_secs(5) }
+    }
 }
 
 /// How the heartbeat of a run is driven.
@@ -68,6 +86,7 @@ impl Host {
             durability: Durability::Synced,
             types: Registry::builtin(),
             beats: Beats::Thread,
+            patience: Patience::default(),
             stores: Arc::new(crate::store::Real::default()),
         }
     }

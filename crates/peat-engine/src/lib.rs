@@ -32,7 +32,7 @@ pub use cancel::{Cancel, Reason};
 pub use data::DataGet;
 pub use datastore::SetupRequest;
 pub use definition::{CreateModel, Definition};
-pub use host::{Beats, Host};
+pub use host::{Beats, Host, Patience};
 pub use names::normalize_type;
 pub use outputs::OutputDataGet;
 pub use process::supervise;

@@ -6,7 +6,6 @@ pub(crate) mod shell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -232,9 +231,6 @@ pub struct Write {
     /// The content.
     pub content: Bytes,
 }
-
-/// How long a method may take to end when it is asked to, before it is killed.
-pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// A shared type.
 pub type SharedType = Arc<dyn ModelType>;

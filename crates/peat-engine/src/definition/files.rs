@@ -118,7 +118,8 @@ impl<'a> Library<'a> {
             return Ok(out);
         }
         let inside = fs::canonicalize(self.root).map_err(|e| Error::io("find", self.root, e))?;
-        let mut walk = Walk { inside, seen: HashSet::new(), out: &mut out, warnings };
+        let models = fs::canonicalize(&folder).map_err(|e| Error::io("find", &folder, e))?;
+        let mut walk = Walk { inside, models, seen: HashSet::new(), out: &mut out, warnings };
         walk.folder(&folder, "", 0)?;
         out.sort_by(|a, b| a.rel.cmp(&b.rel));
         Ok(out)
@@ -127,6 +128,7 @@ impl<'a> Library<'a> {
 
 struct Walk<'a> {
     inside: PathBuf,
+    models: PathBuf,
     seen: HashSet<PathBuf>,
     out: &'a mut Vec<Candidate>,
     warnings: &'a mut Vec<Warning>,
@@ -153,6 +155,11 @@ impl Walk<'_> {
             let mut kind = entry.file_type().map_err(|e| Error::io("look at", &path, e))?;
             if kind.is_symlink() {
                 match fs::canonicalize(&path) {
+                    // Everything would be found twice, or for ever.
+                    Ok(target) if self.models.starts_with(&target) => {
+                        self.warn(below, name, "skipped: it is a link to a folder above");
+                        continue;
+                    }
                     Ok(target) if target.starts_with(&self.inside) => {
                         kind = fs::metadata(&target).map_err(|e| Error::io("look at", &target, e))?.file_type();
                     }

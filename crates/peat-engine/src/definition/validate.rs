@@ -62,7 +62,7 @@ pub(crate) fn validate(definition: &Definition, types: &Registry, method: Option
     let expressions: Vec<String> =
         expressions(definition, method).into_iter().map(|path| format!("{path}: {NO_EXPRESSIONS}")).collect();
     validations.push(check("expressions", &expressions));
-    for key in definition.doc.keys().filter(|key| !KEYS.contains(&key.as_str())) {
+    for key in definition.doc.keys().filter(|key| !KEYS.contains(&key.as_str()) && !is_removed(key)) {
         let close = did_you_mean(key, KEYS.iter().copied());
         warnings.push(Warning {
             name: key.clone(),
@@ -132,9 +132,14 @@ fn check(name: &str, problems: &[String]) -> Validation {
     Validation { name: name.to_owned(), passed, error: (!passed).then(|| problems.join("\n")) }
 }
 
+/// Keys of execution drivers, which do not exist any more.
+fn is_removed(key: &str) -> bool {
+    key == "driver" || key == "driverConfig" || key.starts_with("defaultDriver")
+}
+
 fn removed_keys(doc: &Map<String, Value>) -> Vec<String> {
     doc.keys()
-        .filter(|key| *key == "driver" || *key == "driverConfig" || key.starts_with("defaultDriver"))
+        .filter(|key| is_removed(key))
         .map(|key| {
             format!("{key}: execution drivers do not exist; start docker or ssh in the command, or place the step on a worker")
         })

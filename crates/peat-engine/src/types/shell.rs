@@ -1,19 +1,16 @@
 //! `command/shell`: one command line, given to the system's shell.
 
 use std::path::Path;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::{
-    Call, DataKind, DataSpec, End, GRACE, MethodKind, MethodSpec, ModelType, Outcome, Stream, TypeSpec, Write,
-};
+use super::{Call, DataKind, DataSpec, End, MethodKind, MethodSpec, ModelType, Outcome, Stream, TypeSpec, Write};
 use crate::cancel::Reason;
 use crate::process::{self, Ended, Job};
 
-/// How long pipes held by processes the command left behind are read after its end.
-const DRAIN_MS: u64 = 5_000;
 /// Bytes of each stream that are kept.
 const KEEP: usize = 32 << 20;
 
@@ -87,6 +84,10 @@ fn spec() -> TypeSpec {
             file("log", DataKind::File, "Output of the command as it came", "text/plain", None),
         ],
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Output of one stream: kept up to a limit, and cut into lines as it comes.
@@ -163,8 +164,8 @@ impl ModelType for Shell {
             cwd: cwd.to_string_lossy().into_owned(),
             variables: arguments.variables.clone(),
             timeout_ms: arguments.timeout,
-            grace_ms: u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX),
-            drain_ms: DRAIN_MS,
+            grace_ms: millis(call.host.patience.grace),
+            drain_ms: millis(call.host.patience.drain),
             cancel_file: call.cancel_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
             supervisor: Vec::new(),
         };
@@ -183,7 +184,7 @@ impl ModelType for Shell {
         result.insert("exitCode".to_owned(), code.into());
         result.insert("executedAt".to_owned(), executed_at.to_string().into());
         result.insert("command".to_owned(), arguments.run.into());
-        result.insert("durationMs".to_owned(), u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).into());
+        result.insert("durationMs".to_owned(), millis(duration).into());
         result.insert("stdout".to_owned(), String::from_utf8_lossy(out.content()).into());
         let mut stderr = String::from_utf8_lossy(err.content()).into_owned();
         if let Some(note) = note {
