@@ -1,189 +1,272 @@
-//! The handle.
+//! The handle: opening, and what needs no room of its own.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use peat_ledger::{LogLine, NsInfo, Verified};
-use peat_types::{ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Result, Seq, Timestamp, Unit};
+use peat_ledger::{Ledger, LogLine, NewLedger, NsInfo, Verified};
+use peat_types::{ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Kind, Result, Seq, Timestamp, Unit};
 
+use crate::db::{self, Db};
+use crate::files::{self, Lock};
+use crate::identity;
+use crate::journal::Journal;
+use crate::lease::Runs;
+use crate::tree::Tree;
 use crate::{
     Adopt, Change, Committed, Finding, Item, LeaseInfo, NewChange, NewNamespace, NewRun, Options, Pending, Planner,
     Pulled, Run, Scope, Settled, UnitInfo,
 };
 
+/// How long an opening waits for another one of the same folder.
+const OPEN_WAIT: Duration = Duration::from_secs(60);
+
 /// One machine's side of a ledger. Cheap to clone; all handles of a process share one connection.
 ///
 /// (Not called `Clone`, which is a trait that every module has in scope.)
 #[derive(Clone)]
-pub struct LocalClone(#[allow(dead_code)] Arc<Inner>);
+pub struct LocalClone(Arc<Inner>);
 
-struct Inner {
-    #[allow(dead_code)]
-    options: Options,
-    info: NsInfo,
+/// What all rooms of this crate work with.
+pub(crate) struct Inner {
+    pub(crate) options: Options,
+    pub(crate) env: Env,
+    pub(crate) planner: Arc<dyn Planner>,
+    pub(crate) ledger: Ledger,
+    pub(crate) db: Db,
+    pub(crate) journal: Journal,
+    pub(crate) tree: Tree,
+    pub(crate) runs: Runs,
+    pub(crate) id: CloneId,
+    pub(crate) instance: InstanceId,
 }
 
-fn todo<T>() -> Result<T> {
-    Err(Error::internal("not yet"))
+impl fmt::Debug for LocalClone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalClone").field("id", &self.0.id).field("dir", &self.0.options.dir).finish_non_exhaustive()
+    }
 }
 
 impl LocalClone {
     /// Creates the namespace in the store if it is not there (or finishes an interrupted creation by the same
     /// repository), then opens the clone. `AlreadyExists` when it belongs to another repository.
     pub async fn create(options: Options, env: Env, planner: Arc<dyn Planner>, new: NewNamespace) -> Result<Self> {
-        let _ = (options, env, planner, new);
-        todo()
+        Self::open_with(options, env, planner, Some(new)).await
     }
 
     /// Opens the clone. No request, but for one on the very first opening in a folder. `NotFound` when the namespace
     /// does not exist.
     pub async fn open(options: Options, env: Env, planner: Arc<dyn Planner>) -> Result<Self> {
-        let _ = (options, env, planner);
-        todo()
+        Self::open_with(options, env, planner, None).await
+    }
+
+    async fn open_with(
+        options: Options,
+        env: Env,
+        planner: Arc<dyn Planner>,
+        new: Option<NewNamespace>,
+    ) -> Result<Self> {
+        for name in ["", "journal", "tree", "run"] {
+            let dir = options.dir.join(name);
+            std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, e))?;
+        }
+        let lock = Lock::wait(&env, &options.dir.join("open.lock"), OPEN_WAIT).await?;
+        let instance = InstanceId::random(&env);
+        let mut found = identity::find(&env, &options)?;
+        let id = found.identity.clone;
+        if found.reminted {
+            // The locks of the original do not hold here, so its runs would look dead.
+            forget_runs(&options)?;
+        }
+        let ledger = open_ledger(&options, &env, &found.identity, instance, new).await?;
+        if let Some(known) = &found.identity.info
+            && known.ledger != ledger.info().ledger
+        {
+            return Err(Error::damaged(format!(
+                "{} holds ledger {}, this clone knows it as {}",
+                options.url,
+                ledger.info().ledger,
+                known.ledger
+            ))
+            .with_code("fork")
+            .with_hint("the store was replaced: nothing was touched here; clone the new one into another folder"));
+        }
+        found.identity.info = Some(ledger.info().clone());
+        let db = Db::open(&env, &options.dir, &*options.reporter).await?;
+        found.identity.save(&env, &options)?;
+        drop(lock);
+        let journal = Journal::new(options.dir.join("journal"), options.durability);
+        let tree = Tree::new(options.dir.join("tree"));
+        let runs = Runs::new(options.dir.join("run"));
+        Ok(Self(Arc::new(Inner { options, env, planner, ledger, db, journal, tree, runs, id, instance })))
     }
 
     /// Identity of this clone.
     pub fn id(&self) -> CloneId {
-        CloneId::from_bytes([0; 16])
+        self.0.id
     }
 
     /// Identity of this process instance.
     pub fn instance(&self) -> InstanceId {
-        InstanceId::from_bytes([0; 16])
+        self.0.instance
     }
 
     /// The namespace's `ns.json`.
     pub fn info(&self) -> &NsInfo {
-        &self.0.info
+        self.0.ledger.info()
     }
 
     /// Up to which entry everything has been seen; `None` before the first whole pull (a clone that only ever pulled
     /// units is not complete).
     pub fn position(&self) -> Result<Option<Seq>> {
-        todo()
+        self.0.db.read(db::position_seq)
     }
 
     /// The newest entry known of.
     pub fn head(&self) -> Result<Option<Seq>> {
-        todo()
+        self.0.db.read(db::head_seq)
     }
 
     /// When the store was last asked for news, by this machine's clock.
     pub fn synced_at(&self) -> Result<Option<Timestamp>> {
-        todo()
+        Ok(self.0.db.heads()?.read.map(db::Moment::wall))
     }
 
     /// The units known here, by name.
     pub fn units(&self) -> Result<Vec<UnitInfo>> {
-        todo()
+        self.0.db.units()
     }
 
     /// Items of a unit whose path starts with `prefix`, by path.
     pub fn items(&self, unit: &Unit, prefix: &str) -> Result<Vec<Item>> {
-        let _ = (unit, prefix);
-        todo()
+        self.0.db.read(|tx| db::items(tx, unit, prefix))
     }
 
     /// One item.
     pub fn item(&self, unit: &Unit, path: &ItemPath) -> Result<Option<Item>> {
-        let _ = (unit, path);
-        todo()
+        self.0.db.read(|tx| db::get(tx, unit, path))
     }
 
     /// The content of an item: from the tree (repaired when it is missing or altered there) or, on demand, from the
     /// store. `Offline` when it is not here and cannot be fetched.
     pub async fn content(&self, item: &Item) -> Result<Bytes> {
-        let _ = item;
-        todo()
+        self.0.content(item).await
     }
 
     /// The file that holds the content of an item, made complete first. `Invalid` for an item that is not materialised.
     pub async fn file(&self, item: &Item) -> Result<PathBuf> {
-        let _ = item;
-        todo()
+        self.0.file(item).await
     }
 
     /// Where the tree is.
     pub fn tree(&self) -> PathBuf {
-        PathBuf::new()
+        self.0.tree.root().to_owned()
     }
 
     /// Brings the clone, or some units of it, up to date. Pending changes are never touched.
     pub async fn pull(&self, scope: &Scope) -> Result<Pulled> {
-        let _ = scope;
-        todo()
+        Box::pin(self.0.pull(scope)).await
     }
 
     /// Commits a change: journal, plan, create, apply. Errors with code `commit_pending` (not in the log yet) and
     /// `outcome_unknown` leave it in the journal, to be settled later; a refused one is parked or dropped.
     pub async fn commit(&self, change: NewChange) -> Result<Committed> {
-        let _ = change;
-        todo()
+        Box::pin(self.0.commit(change)).await
     }
 
     /// Resolves what earlier invocations left in the journal. Rows other processes are working on are left to them.
     pub async fn settle(&self) -> Result<Settled> {
-        todo()
+        Box::pin(self.0.settle()).await
     }
 
     /// Starts a run: takes the leases of the start's units, waiting for other holders. `Contended` with code
     /// `lock_timeout` names the holder.
     pub async fn begin(&self, run: NewRun) -> Result<Run> {
-        let _ = run;
-        todo()
+        Box::pin(Inner::begin(&self.0, run)).await
     }
 
     /// All changes of the journal, oldest first. No request.
     pub fn pending(&self) -> Result<Vec<Pending>> {
-        todo()
+        self.0.pending()
     }
 
     /// One change of the journal, whole. No request.
     pub fn pending_show(&self, change: ChangeId) -> Result<(Pending, Change)> {
-        let _ = change;
-        todo()
+        self.0.pending_show(change)
     }
 
     /// Takes a parked change up again and commits it.
     pub async fn adopt(&self, change: ChangeId, how: Adopt) -> Result<Committed> {
-        let _ = (change, how);
-        todo()
+        Box::pin(self.0.adopt(change, how)).await
     }
 
     /// Gives a change up: makes sure that it is not in the log and never will be, then forgets it. `AlreadyExists` when
     /// it is found in the log after all.
     pub async fn drop_change(&self, change: ChangeId) -> Result<()> {
-        let _ = change;
-        todo()
+        Box::pin(self.0.drop_change(change)).await
     }
 
     /// The leases known here, by unit. No request: pull first.
-    pub fn leases(&self) -> Result<Vec<LeaseInfo>> {
-        todo()
+    pub async fn leases(&self) -> Result<Vec<LeaseInfo>> {
+        Box::pin(self.0.leases()).await
     }
 
     /// Takes the lease of a unit from whoever holds it and frees it; what its run left is marked as interrupted.
     /// `None` when it was free.
     pub async fn force_release(&self, unit: &Unit) -> Result<Option<Committed>> {
-        let _ = unit;
-        todo()
+        Box::pin(self.0.force_release(unit)).await
     }
 
     /// The newest entries of the log, newest first, read from the store.
     pub async fn log(&self, count: u16) -> Result<Vec<LogLine>> {
-        let _ = count;
-        todo()
+        self.0.ledger.recent(count).await
     }
 
     /// Checks the clone. Cheap: sizes are compared, contents are not hashed, one request at most.
     pub async fn doctor(&self) -> Result<Vec<Finding>> {
-        todo()
+        Box::pin(self.0.doctor()).await
     }
 
     /// Checks the ledger in the store.
     pub async fn verify(&self, deep: bool) -> Result<Verified> {
-        let _ = deep;
-        todo()
+        self.0.ledger.verify(deep).await
     }
+
+    /// Any object of the ledger as JSON, by its key below the namespace.
+    pub async fn cat(&self, key: &str) -> Result<serde_json::Value> {
+        self.0.ledger.cat(key).await
+    }
+}
+
+async fn open_ledger(
+    options: &Options,
+    env: &Env,
+    identity: &identity::Identity,
+    instance: InstanceId,
+    new: Option<NewNamespace>,
+) -> Result<Ledger> {
+    let store = options.store.clone();
+    if let Some(new) = new {
+        let new = NewLedger {
+            namespace: options.namespace.clone(),
+            owner: options.repo_id.clone(),
+            params: new.params,
+            probe: new.probe,
+        };
+        return Ledger::create(store, env, new, identity.clone, instance).await;
+    }
+    match &identity.info {
+        Some(info) => Ok(Ledger::with_info(store, env, info.clone(), identity.clone, instance)),
+        None => Ledger::open(store, env, identity.clone, instance).await?.ok_or_else(|| {
+            Error::new(Kind::NotFound, format!("there is no namespace {} in {}", options.namespace, options.url))
+                .with_hint("create it with 'peat datastore setup', or correct the store's URL")
+        }),
+    }
+}
+
+fn forget_runs(options: &Options) -> Result<()> {
+    let dir = options.dir.join("run");
+    files::names(&dir, ".run")?.iter().try_for_each(|name| files::remove(&dir.join(format!("{name}.run"))))
 }

@@ -5,20 +5,28 @@
 //! `docs/design/002-clone.md`.
 
 mod change;
+mod commit;
+mod db;
+mod doctor;
+mod files;
 mod handle;
+mod identity;
 mod item;
+mod journal;
+mod lease;
 mod options;
 mod planner;
 mod report;
-mod run;
+mod sync;
+mod tree;
 
 pub use change::{Adopt, Change, Committed, NewChange, OnRefusal, Pending, PendingStatus, Settled};
 pub use handle::LocalClone;
 pub use item::{Item, Pulled, Scope, UnitInfo};
+pub use lease::{Capability, Grant, LeaseMode, NewRun, Run};
 pub use options::{Durability, Event, Holder, Hydration, NewNamespace, Options, Reporter, Silent};
 pub use planner::{Interrupted, Plan, PlanContent, PlanOp, Planner, Refusal, View};
 pub use report::{Finding, LeaseInfo};
-pub use run::{Capability, Grant, LeaseMode, NewRun, Run};
 
 // What a caller needs to read the answers of this room.
 pub use peat_ledger::{FileRow, Lease, LogLine, NsInfo, Params, Rank, Verified};

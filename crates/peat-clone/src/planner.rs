@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use peat_ledger::{Lease, Rank};
-use peat_types::{Error, ItemPath, Result, Seq, Unit};
+use peat_types::{Error, ItemPath, Kind, Result, Seq, Unit};
 
 use crate::{Change, Item};
 
@@ -101,10 +101,16 @@ pub enum Refusal {
     Failed(Error),
 }
 
-/// So that `?` on a failed read leaves the change pending.
+/// For `?`: an error that says something about the change refuses it, one that says something about the moment (a
+/// content that could not be read) leaves it pending.
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        Self::Failed(error)
+        match error.kind() {
+            Kind::Invalid | Kind::Conflict | Kind::AlreadyExists | Kind::NotFound | Kind::Unsupported => {
+                Self::Refused(error)
+            }
+            _ => Self::Failed(error),
+        }
     }
 }
 

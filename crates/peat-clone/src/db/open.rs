@@ -1,0 +1,113 @@
+//! Opening: under a lock of the clone's folder, so that concurrent first openings wait for one another instead of
+//! failing with "database is locked".
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use peat_types::{Env, Result};
+use rusqlite::{Connection, ErrorCode};
+
+use super::{Db, mark_of, sql};
+use crate::files;
+use crate::{Event, Reporter};
+
+/// Raised whenever the tables change; another number means another program wrote the file, so it is built anew.
+const VERSION: i32 = 1;
+const BUSY: Duration = Duration::from_secs(5);
+
+const SCHEMA: &str = "
+CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+-- seq: NULL when the unit is known not to exist
+CREATE TABLE units(unit TEXT PRIMARY KEY, seq INTEGER, as_of INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX units_as_of ON units(as_of);
+-- rank: NULL is current; hash: only of contents that lie in packs; bytes: content of what is not in the tree
+CREATE TABLE items(
+    unit TEXT NOT NULL, path TEXT NOT NULL, fold TEXT NOT NULL, rank INTEGER, row BLOB NOT NULL, hash BLOB, bytes BLOB,
+    PRIMARY KEY(unit, path)) WITHOUT ROWID;
+CREATE INDEX items_fold ON items(unit, fold);
+CREATE INDEX items_path ON items(path);
+CREATE INDEX items_hash ON items(hash) WHERE hash IS NOT NULL;
+-- paths whose file in the tree may not be what the index says; a new id whenever that happens again
+CREATE TABLE todo(id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, unit TEXT NOT NULL);
+CREATE INDEX todo_unit ON todo(unit);
+CREATE TABLE pages(id INTEGER PRIMARY KEY AUTOINCREMENT, at BLOB NOT NULL UNIQUE, record BLOB NOT NULL);
+CREATE TABLE observed(
+    unit TEXT PRIMARY KEY, nonce BLOB NOT NULL, digest BLOB NOT NULL, polls INTEGER NOT NULL,
+    first_mono INTEGER NOT NULL, last_mono INTEGER NOT NULL, last_wall INTEGER NOT NULL) WITHOUT ROWID;
+";
+
+impl Db {
+    /// Opens or builds the file. The caller holds the lock of the folder.
+    pub(crate) async fn open(env: &Env, dir: &Path, reporter: &dyn Reporter) -> Result<Self> {
+        let path = dir.join("state.db");
+        let mut tries = 0;
+        let conn = loop {
+            if mark_of(&path).exists() {
+                reporter.report(Event::Rebuilt { why: "it was found damaged" });
+                break rebuild(env, &path)?;
+            }
+            match connect(&path) {
+                Ok(conn) => break conn,
+                // Another process is closing or checkpointing: that is no reason to throw the file away.
+                Err(e) if busy(&e) && tries < 20 => {
+                    tries += 1;
+                    env.sleep(Duration::from_millis(25) + env.jitter(Duration::from_millis(50))).await;
+                }
+                Err(e) if busy(&e) || cannot_be_helped(&e) => return Err(sql(e)),
+                Err(e) => {
+                    reporter.report(Event::Rebuilt { why: &e.to_string() });
+                    break rebuild(env, &path)?;
+                }
+            }
+        };
+        Ok(Self { conn: Mutex::new(conn), path, page_puts: AtomicU64::new(0) })
+    }
+}
+
+fn busy(e: &rusqlite::Error) -> bool {
+    matches!(e.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// A new file would fail for the same reason.
+fn cannot_be_helped(e: &rusqlite::Error) -> bool {
+    matches!(e.sqlite_error_code(), Some(ErrorCode::DiskFull | ErrorCode::ReadOnly | ErrorCode::PermissionDenied))
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let mut conn = Connection::open(path)?;
+    conn.busy_timeout(BUSY)?;
+    conn.pragma_update(None, "journal_mode", "WAL")?;
+    conn.pragma_update(None, "synchronous", "NORMAL")?;
+    let version: i32 = conn.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
+    match (version, tables) {
+        (VERSION, _) => {}
+        (0, 0) => {
+            let tx = conn.transaction()?;
+            tx.execute_batch(SCHEMA)?;
+            tx.pragma_update(None, "user_version", VERSION)?;
+            tx.commit()?;
+        }
+        _ => return Err(rusqlite::Error::InvalidQuery),
+    }
+    conn.set_prepared_statement_cache_capacity(64);
+    Ok(conn)
+}
+
+/// Builds a new file beside and swaps it in.
+fn rebuild(env: &Env, path: &Path) -> Result<Connection> {
+    let fresh = path.with_extension(format!("new-{:016x}", u64::from_le_bytes(env.random_bytes())));
+    connect(&fresh).map_err(sql)?.close().map_err(|(_, e)| sql(e))?;
+    // A log of the old file would be replayed into the new one.
+    for extension in ["db-wal", "db-shm"] {
+        files::remove(&path.with_extension(extension))?;
+    }
+    std::fs::rename(&fresh, path).map_err(|e| peat_types::Error::io("replace", path, e))?;
+    for extension in ["db-wal", "db-shm"] {
+        files::remove(&path.with_extension(extension))?;
+    }
+    files::remove(&mark_of(path))?;
+    connect(path).map_err(sql)
+}

@@ -1,0 +1,56 @@
+//! Which files of the tree may differ from the index. Written in the transaction that changes the index, so a crash
+//! between the two is made up for by the next one who looks.
+
+use peat_types::{ItemPath, Result, Unit};
+use rusqlite::Transaction;
+
+use super::{Db, sql};
+
+/// One path to look at.
+#[derive(Clone, Debug)]
+pub(crate) struct Todo {
+    pub(crate) id: i64,
+    pub(crate) path: ItemPath,
+    pub(crate) unit: Unit,
+}
+
+/// Notes that the file at `path`, which `unit` set or removed, must be looked at (again).
+pub(crate) fn note(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath) -> Result<()> {
+    let mut statement = tx.prepare_cached("INSERT OR REPLACE INTO todo(path, unit) VALUES (?1, ?2)").map_err(sql)?;
+    statement.execute([path.as_str(), unit.as_str()]).map(drop).map_err(sql)
+}
+
+impl Db {
+    /// Up to `limit` paths noted after `after`, oldest first; only those of `unit` when given.
+    pub(crate) fn todo(&self, unit: Option<&Unit>, after: i64, limit: u32) -> Result<Vec<Todo>> {
+        self.read(|tx| {
+            let mut statement = tx
+                .prepare_cached(
+                    "SELECT id, path, unit FROM todo WHERE id > ?1 AND (?2 IS NULL OR unit = ?2) ORDER BY id LIMIT ?3",
+                )
+                .map_err(sql)?;
+            let rows = statement
+                .query_map(rusqlite::params![after, unit.map(Unit::as_str), limit], |row| {
+                    Ok((row.get(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
+                })
+                .map_err(sql)?;
+            rows.map(|row| {
+                let (id, path, unit) = row.map_err(sql)?;
+                Ok(Todo { id, path: path.parse()?, unit: unit.parse()? })
+            })
+            .collect()
+        })
+    }
+
+    pub(crate) fn todo_count(&self) -> Result<u64> {
+        self.read(|tx| {
+            tx.query_row("SELECT count(*) FROM todo", [], |row| row.get::<_, i64>(0)).map(super::uint).map_err(sql)
+        })
+    }
+}
+
+/// Forgets a note, unless it was made again meanwhile.
+pub(crate) fn done(tx: &Transaction<'_>, id: i64) -> Result<()> {
+    let mut statement = tx.prepare_cached("DELETE FROM todo WHERE id = ?1").map_err(sql)?;
+    statement.execute([id]).map(drop).map_err(sql)
+}

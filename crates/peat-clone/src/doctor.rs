@@ -1,0 +1,172 @@
+//! The doctor: cheap looks at everything that is local, and one at the head.
+
+use std::collections::BTreeMap;
+
+use peat_types::{Error, Kind, Result};
+
+use crate::db;
+use crate::handle::Inner;
+use crate::sync::Look;
+use crate::tree::Glance;
+use crate::{Finding, Hydration, PendingStatus};
+
+/// How many names a finding shows.
+const SHOWN: usize = 5;
+
+fn finding(check: &'static str, problem: Option<String>, fine: impl Into<String>, hint: &str) -> Finding {
+    match problem {
+        None => Finding { check, passed: true, message: fine.into(), hint: None },
+        Some(message) => Finding { check, passed: false, message, hint: Some(hint.to_owned()) },
+    }
+}
+
+fn some(names: &[String]) -> String {
+    let more = names.len().saturating_sub(SHOWN);
+    let shown = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
+}
+
+impl Inner {
+    pub(crate) async fn doctor(&self) -> Result<Vec<Finding>> {
+        let mut out = vec![self.check_identity()];
+        let index = self
+            .db
+            .read(|tx| tx.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)).map_err(db::sql));
+        let problem = match index {
+            Ok(text) if text == "ok" => None,
+            Ok(text) => Some(format!("state.db is damaged: {text}")),
+            Err(error) => Some(error.chain().join(": ")),
+        };
+        let healthy = problem.is_none();
+        let hint = "delete state.db: the next pull builds it again, pending changes are kept";
+        out.push(finding("state-db", problem, "state.db is in order", hint));
+        out.push(self.check_journal()?);
+        if healthy {
+            out.push(self.check_head().await);
+            out.push(self.check_tree()?);
+            out.push(self.check_claims()?);
+            out.push(self.check_leases().await?);
+        }
+        Ok(out)
+    }
+
+    fn check_identity(&self) -> Finding {
+        let found = crate::identity::find(&self.env, &self.options);
+        let problem = match found {
+            Ok(found) if found.reminted => Some("the folder was copied while it was open".to_owned()),
+            Ok(found) if found.identity.clone != self.id => Some("clone.json names another clone".to_owned()),
+            Ok(_) => None,
+            Err(error) => Some(error.chain().join(": ")),
+        };
+        let fine = format!("clone {} of {} in {}", self.id, self.options.namespace, self.options.url);
+        finding("clone", problem, fine, "run the command again; two folders must not share one clone.json")
+    }
+
+    fn check_journal(&self) -> Result<Finding> {
+        let rows = self.pending()?;
+        let now = self.env.now();
+        let describe = |status: PendingStatus| {
+            let age = |row: &crate::Pending| now.millis_since(row.time) / 60_000;
+            let names: Vec<String> = rows
+                .iter()
+                .filter(|row| row.status == status)
+                .map(|row| format!("{} ({}, {} min old)", row.change, row.kind, age(row)))
+                .collect();
+            (!names.is_empty()).then(|| some(&names))
+        };
+        let mut problems = Vec::new();
+        for (status, what) in [
+            (PendingStatus::Parked, "refused and put aside"),
+            (PendingStatus::Unknown, "sent, outcome unknown"),
+            (PendingStatus::Pending, "not committed yet"),
+            (PendingStatus::Starting, "starts without an outcome"),
+        ] {
+            problems.extend(describe(status).map(|names| format!("{what}: {names}")));
+        }
+        let problem = (!problems.is_empty()).then(|| problems.join("; "));
+        let hint = "'peat sync --push' commits what can be; 'peat pending list' shows all";
+        Ok(finding("journal", problem, "no pending changes", hint))
+    }
+
+    /// One request.
+    async fn check_head(&self) -> Finding {
+        let before = self.db.heads();
+        let looked = Box::pin(self.look(Look::List)).await;
+        let problem = match (&looked, &before) {
+            (Err(error), _) | (_, Err(error)) => Some(error.chain().join(": ")),
+            _ => None,
+        };
+        let fine = match self.db.heads() {
+            Ok(heads) => {
+                let text =
+                    |seq: Option<peat_types::Seq>| seq.map_or("nothing".to_owned(), |seq| format!("entry {seq}"));
+                format!("everything seen up to {}, head is {}", text(heads.position_seq()), text(heads.head_seq()))
+            }
+            Err(error) => error.to_string(),
+        };
+        let hint = match looked {
+            Err(error) if error.kind() == Kind::Offline => "check the network; local reads still work",
+            _ => "do not write until this is understood: 'peat ledger verify' looks at the store",
+        };
+        finding("head", problem, fine, hint)
+    }
+
+    fn check_tree(&self) -> Result<Finding> {
+        let mut known: BTreeMap<String, Glance> = BTreeMap::new();
+        let (mut missing, mut altered) = (Vec::new(), Vec::new());
+        for unit in self.db.units()? {
+            for item in self.db.read(|tx| db::items(tx, &unit.unit, ""))? {
+                if db::is_lease(&item.path) {
+                    continue;
+                }
+                let glance = self.tree.glance(&item)?;
+                let path = item.path.to_string();
+                match glance {
+                    Glance::SameSize => {}
+                    Glance::Missing if self.options.hydration == Hydration::Lazy => {}
+                    Glance::Missing => missing.push(path.clone()),
+                    Glance::OtherSize => altered.push(path.clone()),
+                }
+                known.insert(path, glance);
+            }
+        }
+        let foreign: Vec<String> = self.tree.walk()?.into_iter().filter(|path| !known.contains_key(path)).collect();
+        let mut problems = Vec::new();
+        for (names, what) in [(&missing, "missing"), (&altered, "altered"), (&foreign, "foreign")] {
+            if !names.is_empty() {
+                problems.push(format!("{what}: {}", some(names)));
+            }
+        }
+        let problem = (!problems.is_empty()).then(|| problems.join("; "));
+        let hint = "missing and altered files are written again when they are read; foreign ones are ignored, and may be \
+                    deleted";
+        Ok(finding("tree", problem, format!("{} files are in place", known.len()), hint))
+    }
+
+    fn check_claims(&self) -> Result<Finding> {
+        let twice: Vec<String> = self.db.read(db::twice_claimed)?;
+        let problem = (!twice.is_empty()).then(|| format!("claimed twice: {}", some(&twice)));
+        let hint = "the tree can show one of them only; both are in the ledger";
+        Ok(finding("paths", problem, "every path of the tree has one owner", hint))
+    }
+
+    async fn check_leases(&self) -> Result<Finding> {
+        let mut stale = Vec::new();
+        let mut held = 0_u32;
+        for info in self.leases().await.or_else(|e| if e.kind() == Kind::Offline { Ok(Vec::new()) } else { Err(e) })? {
+            held += u32::from(info.lease.held);
+            if info.lease.held && info.lease.clone == self.id && !info.alive_here {
+                stale.push(info.unit.to_string());
+            }
+        }
+        let problem =
+            (!stale.is_empty()).then(|| format!("held by processes of this clone that are gone: {}", some(&stale)));
+        Ok(finding("leases", problem, format!("{held} leases are held"), "'peat sync --push' releases them"))
+    }
+}
+
+impl Inner {
+    pub(crate) fn head_seq(&self) -> Result<peat_types::Seq> {
+        self.db.read(db::head_seq)?.ok_or_else(|| Error::internal("no head is known"))
+    }
+}

@@ -1,0 +1,155 @@
+//! Files: complete or not there, and locks that die with their process.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use peat_types::{Env, Error, Kind, Result};
+
+/// Longest pause between two tries of a lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Writes `bytes` under `path` so that a reader sees the old file or the whole new one: temporary file in the same
+/// folder, then rename. With `sync` it also survives a power cut.
+pub(crate) fn write_atomic(env: &Env, path: &Path, chunks: &[&[u8]], sync: bool, executable: bool) -> Result<()> {
+    let temp = temp_name(env, path);
+    let written = write_temp(&temp, chunks, sync, executable)
+        .and_then(|()| fs::rename(&temp, path).map_err(|e| Error::io("write", path, e)));
+    if written.is_err() {
+        // Half a file is of no use to anybody; when even this fails the doctor finds it.
+        let _ = fs::remove_file(&temp);
+        return written;
+    }
+    if sync { sync_dir(path.parent().unwrap_or(path)) } else { Ok(()) }
+}
+
+fn temp_name(env: &Env, path: &Path) -> PathBuf {
+    let mark = u64::from_le_bytes(env.random_bytes());
+    // Beside the target, under a name no item can have: a segment never ends in a dot … but a file name may be long
+    // already, so only the mark is kept.
+    path.with_file_name(format!(".{mark:016x}.tmp"))
+}
+
+fn write_temp(temp: &Path, chunks: &[&[u8]], sync: bool, executable: bool) -> Result<()> {
+    let fail = |e| Error::io("write", temp, e);
+    let mut file = OpenOptions::new().write(true).create_new(true).open(temp).map_err(fail)?;
+    for chunk in chunks {
+        file.write_all(chunk).map_err(fail)?;
+    }
+    if executable {
+        make_executable(&file).map_err(fail)?;
+    }
+    if sync {
+        file.sync_all().map_err(fail)?;
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+fn make_executable(file: &File) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = file.metadata()?.permissions().mode();
+    file.set_permissions(fs::Permissions::from_mode(mode | ((mode & 0o444) >> 2)))
+}
+
+#[cfg(not(unix))]
+fn make_executable(_: &File) -> std::io::Result<()> {
+    Ok(())
+}
+
+/// Makes names in a folder survive a power cut.
+pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
+    if cfg!(unix) {
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| Error::io("sync", dir, e))?;
+    }
+    Ok(())
+}
+
+/// The bytes of a file; `None` when there is none.
+pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(e) if absent(&e) => Ok(None),
+        Err(e) => Err(Error::io("read", path, e)),
+    }
+}
+
+/// Removes a file; a missing one is fine.
+pub(crate) fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if !absent(&e) => Err(Error::io("remove", path, e)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether an error says that there is no such file (a parent that is a file counts).
+pub(crate) fn absent(e: &std::io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// Names in a folder that end in `suffix`, without it, sorted.
+pub(crate) fn names(dir: &Path, suffix: &str) -> Result<Vec<String>> {
+    let fail = |e| Error::io("list", dir, e);
+    let mut out = Vec::new();
+    for entry in fs::read_dir(dir).map_err(fail)? {
+        let name = entry.map_err(fail)?.file_name();
+        if let Some(stem) = name.to_str().and_then(|name| name.strip_suffix(suffix)) {
+            out.push(stem.to_owned());
+        }
+    }
+    out.sort_unstable();
+    Ok(out)
+}
+
+/// A lock of the operating system on a file of ours, released when it is dropped or its process ends, however it ends.
+#[derive(Debug)]
+pub(crate) struct Lock(#[allow(dead_code)] File);
+
+impl Lock {
+    /// Takes the lock on `path` (created when missing) if it is free now.
+    pub(crate) fn try_new(path: &Path) -> Result<Option<Self>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(|e| Error::io("open", path, e))?;
+        Self::take(file, path)
+    }
+
+    /// Takes the lock on an existing file if it is free now; `None` also when there is no such file.
+    pub(crate) fn try_existing(path: &Path) -> Result<Option<Self>> {
+        match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => Self::take(file, path),
+            Err(e) if absent(&e) => Ok(None),
+            Err(e) => Err(Error::io("open", path, e)),
+        }
+    }
+
+    fn take(file: File, path: &Path) -> Result<Option<Self>> {
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(e)) => Err(Error::io("lock", path, e)),
+        }
+    }
+
+    /// Takes the lock, waiting for at most `limit`. Never blocks the thread.
+    pub(crate) async fn wait(env: &Env, path: &Path, limit: Duration) -> Result<Self> {
+        let start = env.monotonic();
+        loop {
+            if let Some(lock) = Self::try_new(path)? {
+                return Ok(lock);
+            }
+            if env.monotonic().saturating_sub(start) >= limit {
+                return Err(Error::new(
+                    Kind::Contended,
+                    format!("another process works on {} for longer than {} s", path.display(), limit.as_secs()),
+                ));
+            }
+            env.sleep(LOCK_PAUSE / 4 + env.jitter(LOCK_PAUSE)).await;
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! `clone.json`: who this clone is and what it is a clone of.
+
+use std::path::Path;
+
+use peat_ledger::NsInfo;
+use peat_types::{CloneId, Env, Error, Kind, Namespace, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::Options;
+use crate::files;
+
+const VERSION: u32 = 1;
+
+/// Content of the file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    version: u32,
+    pub(crate) clone: CloneId,
+    url: String,
+    namespace: Namespace,
+    repo_id: String,
+    /// Device and inode of the folder: another pair means that the folder was copied (or restored), and two folders must
+    /// not act under one identity.
+    folder: Option<(u64, u64)>,
+    /// The namespace's `ns.json`, which never changes; absent until it was read.
+    pub(crate) info: Option<NsInfo>,
+}
+
+/// What the file said.
+pub(crate) struct Found {
+    pub(crate) identity: Identity,
+    /// Whether the clone got its id just now although it had one before.
+    pub(crate) reminted: bool,
+}
+
+/// Reads or makes the identity of the folder. The caller holds the folder's lock and saves what it got.
+pub(crate) fn find(env: &Env, options: &Options) -> Result<Found> {
+    let path = options.dir.join("clone.json");
+    let folder = folder_id(&options.dir)?;
+    let Some(bytes) = files::read(&path)? else {
+        let identity = Identity {
+            version: VERSION,
+            clone: CloneId::random(env),
+            url: options.url.clone(),
+            namespace: options.namespace.clone(),
+            repo_id: options.repo_id.clone(),
+            folder,
+            info: None,
+        };
+        return Ok(Found { identity, reminted: false });
+    };
+    let mut identity: Identity = serde_json::from_slice(&bytes).map_err(|e| {
+        Error::damaged(format!("{} cannot be read", path.display()))
+            .with_hint("remove the file: the clone gets a new identity, pending changes are kept")
+            .with_source(e)
+    })?;
+    if identity.version > VERSION {
+        return Err(Error::new(Kind::Unsupported, format!("{} was written by a newer version", path.display()))
+            .with_code("unsupported_version")
+            .with_hint("upgrade peat"));
+    }
+    if identity.url != options.url || identity.namespace != options.namespace {
+        return Err(Error::invalid(format!(
+            "{} is a clone of namespace {} in {}, not of {} in {}",
+            options.dir.display(),
+            identity.namespace,
+            identity.url,
+            options.namespace,
+            options.url
+        ))
+        .with_hint("use another folder for another store or namespace"));
+    }
+    let reminted = identity.folder.is_some() && folder.is_some() && identity.folder != folder;
+    if reminted {
+        identity.clone = CloneId::random(env);
+    }
+    identity.folder = folder;
+    Ok(Found { identity, reminted })
+}
+
+impl Identity {
+    pub(crate) fn save(&self, env: &Env, options: &Options) -> Result<()> {
+        let path = options.dir.join("clone.json");
+        let mut text =
+            serde_json::to_vec_pretty(self).map_err(|e| Error::internal("cannot write JSON").with_source(e))?;
+        text.push(b'\n');
+        if files::read(&path)?.is_some_and(|known| known == text) {
+            return Ok(());
+        }
+        files::write_atomic(env, &path, &[&text], true, false)
+    }
+}
+
+#[cfg(unix)]
+fn folder_id(dir: &Path) -> Result<Option<(u64, u64)>> {
+    use std::os::unix::fs::MetadataExt;
+    let meta = std::fs::metadata(dir).map_err(|e| Error::io("read", dir, e))?;
+    Ok(Some((meta.dev(), meta.ino())))
+}
+
+#[cfg(not(unix))]
+fn folder_id(_: &Path) -> Result<Option<(u64, u64)>> {
+    Ok(None)
+}

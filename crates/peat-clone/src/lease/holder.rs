@@ -1,0 +1,40 @@
+//! Who holds what.
+
+use peat_ledger::Lease;
+use peat_types::{Error, Result, Unit};
+
+use crate::db;
+use crate::handle::Inner;
+use crate::sync::Look;
+use crate::{Committed, Holder, LeaseInfo};
+
+impl Holder {
+    pub(super) fn of(unit: &Unit, lease: &Lease) -> Self {
+        Self { unit: unit.clone(), user: lease.user.clone(), host: lease.host.clone(), since: lease.since }
+    }
+}
+
+impl Inner {
+    pub(crate) async fn leases(&self) -> Result<Vec<LeaseInfo>> {
+        let mut out = Vec::new();
+        for item in self.db.read(db::leases)? {
+            let bytes = self.content(&item).await?;
+            let lease: Lease = serde_json::from_slice(&bytes)
+                .map_err(|e| Error::damaged(format!("the lease record {} cannot be read", item.path)).with_source(e))?;
+            let alive_here = lease.held && lease.clone == self.id && self.runs.is_alive(lease.nonce)?;
+            out.push(LeaseInfo { unit: item.unit, lease, alive_here });
+        }
+        Ok(out)
+    }
+
+    pub(crate) async fn force_release(&self, unit: &Unit) -> Result<Option<Committed>> {
+        Box::pin(self.base(std::slice::from_ref(unit), Look::Now)).await?;
+        match self.lease(unit).await? {
+            Some(lease) if lease.held => {
+                let message = format!("released by {}", self.author());
+                Box::pin(self.release(unit, &lease, message)).await
+            }
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Bringing the clone up to date, and contents where they are wanted.
+
+mod hydrate;
+mod pull;
+mod refresh;
+
+pub(crate) use hydrate::AtHand;
+pub(crate) use refresh::{Base, Look};

@@ -1,0 +1,110 @@
+//! What a commit stands on: a head that is fresh enough, and units that are right as of it.
+
+use std::time::Duration;
+
+use peat_ledger::{Follow, Ledger, State};
+use peat_types::{Error, Result, Unit};
+
+use super::AtHand;
+use crate::db::{self, Heads, Moment};
+use crate::handle::Inner;
+
+/// How old a look at the head may be before the next commit asks first.
+const RECENT: Duration = Duration::from_secs(1);
+const RETRIES: u32 = 3;
+
+/// A head and when it was seen to be one.
+pub(crate) struct Base {
+    pub(crate) state: State,
+    /// By `Env::monotonic`.
+    pub(crate) read_at: Duration,
+}
+
+/// How hard to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Ask unless the head was read within the last second or written by this clone: then the create is the probe.
+    IfOld,
+    /// Ask.
+    Now,
+    /// Ask by LIST.
+    List,
+}
+
+impl Inner {
+    /// A head to build upon, with `units` right as of it.
+    pub(crate) async fn base(&self, units: &[Unit], look: Look) -> Result<Base> {
+        let mut look = look;
+        for _ in 0..RETRIES {
+            self.look(look).await?;
+            match self.level(units).await {
+                Ok(Some(base)) => return Ok(base),
+                // Another process of this clone moved on meanwhile.
+                Ok(None) => look = Look::IfOld,
+                Err(error) if Ledger::is_gone(&error) => look = Look::List,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::damaged("the head of the log refers to objects that are gone").with_hint("run 'peat ledger verify'"))
+    }
+
+    /// Reads what is new after the head.
+    pub(crate) async fn look(&self, look: Look) -> Result<()> {
+        let heads = self.db.heads()?;
+        let at = Moment::now(&self.env);
+        let Some(head) = &heads.head else {
+            let entry = self.ledger.head().await?;
+            return self.jump_head(&entry.state, at);
+        };
+        if look == Look::IfOld && (heads.mine || heads.read.is_some_and(|read| read.age(&self.env) <= RECENT)) {
+            return Ok(());
+        }
+        let list = look == Look::List || self.list_due(&heads);
+        match self.ledger.follow(head, list).await? {
+            Follow::Unchanged => self.db.seen(head.seq, at, list),
+            Follow::Entries(entries) => {
+                self.apply(&entries, at, list, false).await?;
+                self.hydrate_at_hand(&AtHand::entries(entries)).await;
+                Ok(())
+            }
+            Follow::Jump(state) => self.jump_head(&state, at),
+        }
+    }
+
+    /// Takes a head over without what lies between: only the units that are asked for will follow.
+    fn jump_head(&self, state: &State, at: Moment) -> Result<()> {
+        self.db.write(|tx| db::set_head(tx, &db::NewHead { state, at, listed: true, mine: false }))
+    }
+
+    /// Brings units up to the stored head. `None` when that moved meanwhile.
+    async fn level(&self, units: &[Unit]) -> Result<Option<Base>> {
+        let heads = self.db.heads()?;
+        let read_at = self.read_at(&heads);
+        let Some(state) = heads.head else { return Ok(None) };
+        let mut behind = Vec::new();
+        for unit in units {
+            match self.db.read(|tx| db::known(tx, unit))?.1 {
+                Some(as_of) if as_of == state.seq => {}
+                Some(as_of) if as_of > state.seq => return Ok(None),
+                _ => behind.push(unit.clone()),
+            }
+        }
+        if behind.is_empty() {
+            return Ok(Some(Base { state, read_at }));
+        }
+        let mut rows = Vec::new();
+        for unit in &behind {
+            rows.push((unit.clone(), self.ledger.unit(&state, unit, &self.db).await?));
+        }
+        let at = heads.read.unwrap_or_else(|| Moment::now(&self.env));
+        self.take_units(&state, &behind, rows, at, false).await?;
+        let same = self.db.read(db::head_seq)? == Some(state.seq);
+        Ok(same.then_some(Base { state, read_at }))
+    }
+
+    /// When the head was read, on the monotonic clock; the beginning of time when that cannot be told.
+    fn read_at(&self, heads: &Heads) -> Duration {
+        let age = heads.read.map_or(Duration::MAX, |read| read.age(&self.env));
+        self.env.monotonic().saturating_sub(age)
+    }
+}

@@ -1,0 +1,137 @@
+//! The request budgets of the design, at the level of a clone.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{World, change_append, change_end, change_put, new_run, unit};
+use peat_clone::Scope;
+use peat_objects::Op;
+
+/// Probe, create, create.
+#[tokio::test(start_paused = true)]
+async fn a_whole_run_in_a_quiet_namespace_is_three_requests() {
+    let world = World::new(1);
+    let a = world.open("a").await;
+    a.pull().await;
+    a.put("model/x", "data/seed", "1").await;
+    let b = world.open("b").await;
+    b.pull().await;
+    world.env.sleep(Duration::from_secs(30)).await;
+    let (started, requests) = b.counted(b.begin("model/x")).await;
+    let run = started.unwrap();
+    assert_eq!((requests.total(), requests.of(Op::Create)), (2, 1), "{requests}");
+    let (ended, requests) = b.counted(run.end(change_end("model/x"))).await;
+    ended.unwrap();
+    assert_eq!((requests.total(), requests.of(Op::Create)), (1, 1), "{requests}");
+    // And again: this clone wrote the head, so the create is the probe.
+    world.env.sleep(Duration::from_secs(30)).await;
+    let (run, requests) = b.counted(b.begin("model/x")).await;
+    assert_eq!(requests.total(), 1, "{requests}");
+    run.unwrap().end(change_end("model/x")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_costs_two_more_when_others_committed_meanwhile() {
+    let world = World::new(2);
+    let (a, b) = (world.open("a").await, world.open("b").await);
+    a.pull().await;
+    b.pull().await;
+    world.env.sleep(Duration::from_secs(5)).await;
+    let run = b.begin("model/x").await.unwrap();
+    a.put("model/y", "data/y", "1").await;
+    let (ended, requests) = b.counted(run.end(change_end("model/x"))).await;
+    ended.unwrap();
+    assert_eq!(requests.total(), 3, "{requests}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_without_news_is_one_request() {
+    let world = World::new(3);
+    let (a, b) = (world.open("a").await, world.open("b").await);
+    for at in 0..20 {
+        a.put("model/x", &format!("data/{at}"), "1").await;
+    }
+    b.pull().await;
+    for scope in [Scope::All, Scope::Units(vec![unit("model/x")]), Scope::Units(vec![unit("model/none")])] {
+        b.clone.pull(&scope).await.unwrap();
+        for wait in [0, 1, 60, 3600, 4 * 3600] {
+            world.env.sleep(Duration::from_secs(wait)).await;
+            let (pulled, requests) = b.counted(b.clone.pull(&scope)).await;
+            assert_eq!(pulled.unwrap().items, 0);
+            assert_eq!(requests.total(), 1, "{scope:?} after {wait} s: {requests}");
+            assert!(requests.count().bytes_in < 1000, "{requests}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poll_after_one_commit_is_two_requests_and_after_a_run_three() {
+    let world = World::new(4);
+    let (a, b) = (world.open("a").await, world.open("b").await);
+    a.put("model/x", "data/0", "1").await;
+    b.pull().await;
+    a.put("model/x", "data/1", "1").await;
+    let (pulled, requests) = b.counted(b.pull()).await;
+    assert_eq!((pulled.entries, pulled.items, requests.total()), (1, 1, 2), "{requests}");
+    a.begin("model/x").await.unwrap().end(change_end("model/x")).await.unwrap();
+    let (pulled, requests) = b.counted(b.pull()).await;
+    assert_eq!((pulled.entries, requests.total()), (2, 3), "{requests}");
+    assert_eq!(b.text("model/x", "outputs/model/x/latest").await.as_deref(), Some("done"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scoped_pull_after_one_run_is_three_requests() {
+    let world = World::new(5);
+    let (a, b) = (world.open("a").await, world.open("b").await);
+    a.put("model/x", "data/0", "1").await;
+    b.pull().await;
+    a.begin("model/x").await.unwrap().end(change_end("model/x")).await.unwrap();
+    let scope = Scope::Units(vec![unit("model/x")]);
+    let (pulled, requests) = b.counted(b.clone.pull(&scope)).await;
+    pulled.unwrap();
+    assert!(requests.total() <= 3, "{requests}");
+    assert_eq!(b.file("outputs/model/x/latest").as_deref(), Some("done"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_in_a_quiet_namespace_is_one_put_and_a_probe() {
+    let world = World::new(6);
+    let (a, b) = (world.open("a").await, world.open("b").await);
+    a.put("model/x", "data/0", "1").await;
+    b.pull().await;
+    let (done, requests) = b.counted(b.clone.commit(change_put("model/x", "data/1", "1"))).await;
+    done.unwrap();
+    assert_eq!(requests.total(), 1, "read within the last second: {requests}");
+    world.env.sleep(Duration::from_secs(60)).await;
+    let (done, requests) = b.counted(b.clone.commit(change_append("model/x", "1"))).await;
+    done.unwrap();
+    assert_eq!(requests.total(), 1, "wrote the head itself: {requests}");
+    world.env.sleep(Duration::from_secs(60)).await;
+    a.pull().await;
+    world.env.sleep(Duration::from_secs(60)).await;
+    let (done, requests) = a.counted(a.clone.commit(change_append("model/x", "2"))).await;
+    done.unwrap();
+    assert_eq!(requests.total(), 2, "probe and create: {requests}");
+}
+
+/// The flow of a method: pull the model, then run it.
+#[tokio::test(start_paused = true)]
+async fn a_scoped_pull_makes_the_probe_of_the_begin_unnecessary() {
+    let world = World::new(7);
+    let (a, b) = (world.open("a").await, world.open("b").await);
+    a.put("model/x", "data/0", "1").await;
+    b.pull().await;
+    world.env.sleep(Duration::from_secs(60)).await;
+    let (run, requests) = b
+        .counted(async {
+            b.clone.pull(&Scope::Units(vec![unit("model/x")])).await.unwrap();
+            b.clone.begin(new_run("model/x", Duration::ZERO)).await.unwrap()
+        })
+        .await;
+    assert_eq!(requests.total(), 2, "{requests}");
+    let (ended, requests) = b.counted(run.end(change_end("model/x"))).await;
+    ended.unwrap();
+    assert_eq!(requests.total(), 1, "{requests}");
+}
