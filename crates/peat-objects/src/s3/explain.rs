@@ -92,7 +92,10 @@ impl Subject<'_> {
         let lower = cause.to_lowercase();
         if lower.contains("certificate") || lower.contains("unknownissuer") {
             let bundle = match &self.settings.ca_bundle {
-                Some(path) => format!("the certificates trusted besides the system's are those of {}", path.display()),
+                Some(path) => format!(
+                    "only the system's certificates and those of {} are trusted: add the server's authority there",
+                    path.display()
+                ),
                 None => "for a private authority, name its PEM file in AWS_CA_BUNDLE".to_owned(),
             };
             ("tls", bundle)
