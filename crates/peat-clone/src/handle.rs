@@ -208,9 +208,10 @@ impl LocalClone {
         Box::pin(self.0.drop_change(change)).await
     }
 
-    /// The leases known here, by unit. No request: pull first.
-    pub async fn leases(&self) -> Result<Vec<LeaseInfo>> {
-        Box::pin(self.0.leases()).await
+    /// The leases known here, by unit. No request: pull first. A lazy clone that took a whole state over at once leaves
+    /// out those whose records it has not read yet.
+    pub fn leases(&self) -> Result<Vec<LeaseInfo>> {
+        self.0.leases()
     }
 
     /// Takes the lease of a unit from whoever holds it and frees it; what its run left is marked as interrupted.

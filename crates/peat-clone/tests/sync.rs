@@ -137,7 +137,7 @@ async fn a6_readers_write_nothing() {
             b.clone.content(&item).await.unwrap();
             b.clone.settle().await.unwrap();
             b.clone.doctor().await.unwrap();
-            b.clone.leases().await.unwrap();
+            b.clone.leases().unwrap();
             b.clone.log(20).await.unwrap();
             b.clone.verify(true).await.unwrap();
         })
@@ -297,9 +297,9 @@ async fn leases_and_ranks_are_facts_not_files() {
     a.clone.commit(NewChange::new("rank", vec![unit("model/x")], json!({ "path": "data/1" }))).await.unwrap();
     b.pull().await;
     assert!(!b.clone.tree().join("leases").exists());
-    let leases = b.clone.leases().await.unwrap();
+    let leases = b.clone.leases().unwrap();
     assert!(leases[0].lease.held && leases[0].lease.nonce == run.nonce() && !leases[0].alive_here);
-    assert!(a.clone.leases().await.unwrap()[0].alive_here);
+    assert!(a.clone.leases().unwrap()[0].alive_here);
     let item = b.clone.item(&unit("model/x"), &path("data/1")).unwrap().unwrap();
     assert_eq!(item.rank, peat_clone::Rank::History(7));
     assert_eq!(b.file("data/1").as_deref(), Some("1"));

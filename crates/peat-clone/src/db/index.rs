@@ -97,7 +97,7 @@ fn put(
     row: &FileRow,
     leases: &LeaseBytes,
 ) -> Result<()> {
-    let lease = is_lease(path);
+    let kept = is_lease(path).then(|| leases.get(&row.hash)).flatten();
     let mut statement = tx
         .prepare_cached(
             "INSERT OR REPLACE INTO items(unit, path, fold, rank, row, hash, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -111,10 +111,10 @@ fn put(
             rank_int(rank),
             encode_row(row),
             pack_hash(row),
-            lease.then(|| leases.get(&row.hash)).flatten().map(|bytes| &bytes[..]),
+            kept.map(|bytes| &bytes[..]),
         ])
         .map_err(sql)?;
-    if lease { Ok(()) } else { todo::note(tx, unit, path) }
+    if kept.is_some() { Ok(()) } else { todo::note(tx, unit, path) }
 }
 
 fn delete(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath) -> Result<bool> {

@@ -15,10 +15,10 @@ impl Holder {
 }
 
 impl Inner {
-    pub(crate) async fn leases(&self) -> Result<Vec<LeaseInfo>> {
+    pub(crate) fn leases(&self) -> Result<Vec<LeaseInfo>> {
         let mut out = Vec::new();
         for item in self.db.read(db::leases)? {
-            let bytes = self.content(&item).await?;
+            let Some(bytes) = self.local(&item)? else { continue };
             let lease: Lease = serde_json::from_slice(&bytes)
                 .map_err(|e| Error::damaged(format!("the lease record {} cannot be read", item.path)).with_source(e))?;
             let alive_here = lease.held && lease.clone == self.id && self.runs.is_alive(lease.nonce)?;

@@ -83,20 +83,24 @@ impl Inner {
         let mut shown: Vec<(&Todo, Option<Item>)> = Vec::new();
         for todo in batch {
             let Some(item) = self.db.read(|tx| db::claimant(tx, &todo.path))? else {
-                self.tree.remove(&todo.path)?;
+                if !db::is_lease(&todo.path) {
+                    self.tree.remove(&todo.path)?;
+                }
                 shown.push((todo, None));
                 continue;
             };
             if let Some(bytes) = at_hand.contents.get(&item.row.hash) {
                 self.show(&item, bytes)?;
                 shown.push((todo, Some(item)));
-            } else if self.tree.read(&item)?.is_some() {
+            } else if self.local(&item)?.is_some() {
                 shown.push((todo, Some(item)));
             } else if fetch || at_hand.has(&item) {
                 wanted.push((todo, item));
             } else {
                 // Whatever is there is not this content: better nothing than something stale.
-                self.tree.remove(&todo.path)?;
+                if !db::is_lease(&item.path) {
+                    self.tree.remove(&todo.path)?;
+                }
                 if self.options.hydration == Hydration::Lazy {
                     shown.push((todo, Some(item)));
                 }
@@ -127,6 +131,9 @@ impl Inner {
     /// Writes a file of the tree. A folder in the way (two items of which one's path is the other's folder) is the
     /// doctor's business; the content is still to be had.
     fn show(&self, item: &Item, bytes: &Bytes) -> Result<()> {
+        if db::is_lease(&item.path) {
+            return self.db.keep_bytes(item, bytes);
+        }
         match self.tree.write(&self.env, item, bytes) {
             Err(error) if error.kind() == Kind::Internal || error.kind() == Kind::NotFound => {
                 tracing::warn!(%error, path = %item.path, "not materialised");
@@ -154,20 +161,25 @@ impl Inner {
         })
     }
 
+    /// The content of an item, if it is here and right.
+    pub(crate) fn local(&self, item: &Item) -> Result<Option<Bytes>> {
+        if db::is_lease(&item.path) {
+            let kept = self.db.read(|tx| db::bytes(tx, &item.unit, &item.path))?;
+            return Ok(kept.filter(|bytes| Hash::of(bytes) == item.row.hash));
+        }
+        self.tree.read(item)
+    }
+
     pub(crate) async fn content(&self, item: &Item) -> Result<Bytes> {
         if let Content::Tiny(bytes) = &item.row.content {
             return Ok(bytes.clone());
         }
-        if db::is_lease(&item.path) {
-            let kept = self.db.read(|tx| db::bytes(tx, &item.unit, &item.path))?;
-            if let Some(bytes) = kept.filter(|bytes| Hash::of(bytes) == item.row.hash) {
-                return Ok(bytes);
-            }
-            let bytes = self.fetch(item).await?;
-            self.db.keep_bytes(item, &bytes)?;
+        if let Some(bytes) = self.local(item)? {
             return Ok(bytes);
         }
-        if let Some(bytes) = self.tree.read(item)? {
+        if db::is_lease(&item.path) {
+            let bytes = self.fetch(item).await?;
+            self.db.keep_bytes(item, &bytes)?;
             return Ok(bytes);
         }
         let glance = self.tree.glance(item)?;
