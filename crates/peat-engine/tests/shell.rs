@@ -1,5 +1,5 @@
 //! `command/shell` with real processes, with the supervisor in a process of its own and on a thread.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, clippy::needless_pass_by_value)]
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
