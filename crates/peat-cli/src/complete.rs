@@ -6,19 +6,16 @@ use std::path::{Path, PathBuf};
 use clap::Command;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::CompleteEnv;
-use peat_types::Env;
 
-use crate::args::Global;
+use crate::context::Context;
 use crate::exit::Exit;
-use crate::settings::Settings;
 
 /// The variable by which a shell's script says that it wants candidates.
 pub(crate) const VARIABLE: &str = "PEAT_COMPLETE";
 
 /// Answers a shell that asks for candidates. Says nothing when anything is wrong: a prompt is no place for errors.
-pub(crate) fn answer(args: &[OsString], env: &Env) -> Exit {
-    let settings = Settings::resolve(Global::default(), env);
-    let root = settings.repo_root().ok();
+pub(crate) fn answer(args: &[OsString], context: &Context) -> Exit {
+    let root = context.repo().ok().map(|repo| repo.root().to_owned());
     let grammar = move || with_names(crate::command(), root.as_deref());
     match CompleteEnv::with_factory(grammar).var(VARIABLE).try_complete(args.to_vec(), None) {
         Ok(_) => Exit::Success,

@@ -1,46 +1,143 @@
 //! What a command is given: settings, printer, environment, and the way to its repo.
 
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use peat_types::{Env, Error, Kind, Result};
+use peat_engine::{Cancel, Host, Real, Reason, Repo};
+use peat_objects::Meter;
+use peat_types::{Env, Error, Result};
 
 use crate::exit::Exit;
 use crate::interrupt;
 use crate::printer::{Printer, Render};
+use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::stats::Stats;
 
+/// Name of the hidden subcommand under which this executable supervises the program of a method.
+pub(crate) const SUPERVISE: &str = "supervise";
+
 /// One invocation.
-#[derive(Debug)]
 pub(crate) struct Context {
     pub settings: Settings,
     pub printer: Printer,
     pub env: Env,
+    cancel: Cancel,
+    /// Whether what is running ends itself when asked to.
+    graceful: Cell<bool>,
+    meter: Meter,
     started: Duration,
 }
 
 impl Context {
-    pub fn new(settings: Settings, printer: Printer, env: Env) -> Result<Self> {
+    pub fn new(settings: Settings, printer: Printer, env: Env) -> Self {
         let started = env.monotonic();
-        Ok(Self { settings, printer, env, started })
+        Self {
+            settings,
+            printer,
+            env,
+            cancel: Cancel::default(),
+            graceful: Cell::new(false),
+            meter: Meter::default(),
+            started,
+        }
+    }
+
+    /// The machine as the engine is to see it.
+    pub fn host(&self) -> Result<Host> {
+        let cwd = std::env::current_dir().map_err(|e| Error::io("find", Path::new("the current folder"), e))?;
+        let mut host = Host::new(self.env.clone(), env!("CARGO_PKG_VERSION"), cwd, self.settings.home.clone());
+        host.repo_dir.clone_from(&self.settings.repo_dir);
+        host.supervisor = supervisor()?;
+        host.user.clone_from(&self.settings.user);
+        host.hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        host.reporter = Arc::new(Progress::new(self.env.clone(), self.printer.clone(), self.settings.draw()));
+        host.stores = Arc::new(Real { meter: Some(self.meter.clone()), ..Real::default() });
+        Ok(host)
+    }
+
+    /// The repo this command works on.
+    pub fn repo(&self) -> Result<Repo> {
+        Repo::find(self.host()?)
     }
 
     /// Runs an asynchronous command. Only commands that need a runtime pay for one.
+    ///
+    /// The first signal asks the command to stop, which gives a run the time to end its method and to give its lease
+    /// back. A command that does not run anything stops at once, and so does everything at the second signal; what is
+    /// then left undone is settled by the next command.
     pub fn block_on(&self, command: impl Future<Output = Result<Exit>>) -> Result<Exit> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|e| Error::internal("cannot start the runtime").with_source(e))?;
         let outcome = runtime.block_on(async {
+            let mut signals = interrupt::Signals::watch()?;
+            tokio::pin!(command);
             tokio::select! {
                 biased;
-                outcome = command => outcome,
-                stop = interrupt::requested() => stop.and(Err(interrupt::interrupted())),
+                outcome = &mut command => return outcome,
+                () = signals.next() => self.cancel.cancel(Reason::Interrupt),
+            }
+            if !self.graceful.get() {
+                return Err(interrupt::interrupted());
+            }
+            tokio::select! {
+                biased;
+                outcome = &mut command => Ok(self.after_interrupt(outcome)),
+                () = signals.next() => Err(interrupt::interrupted()),
             }
         });
         // Requests that nobody waits for any more must not hold the process back.
         runtime.shutdown_background();
         outcome
+    }
+
+    /// The handle by which Ctrl-C reaches a run. Who takes it promises to come to an end soon after.
+    pub fn cancel(&self) -> Cancel {
+        self.graceful.set(true);
+        self.cancel.clone()
+    }
+
+    /// A run that was asked to end has ended: its report or error says how.
+    fn after_interrupt(&self, outcome: Result<Exit>) -> Exit {
+        match outcome {
+            // It was over before the signal could matter.
+            Ok(Exit::Success) => Exit::Success,
+            Ok(_) => Exit::Interrupted,
+            Err(error) => {
+                self.printer.error(&error);
+                Exit::Interrupted
+            }
+        }
+    }
+
+    /// Whether something that cannot be undone is wanted. `--json` counts as consent: scripts depend on it.
+    ///
+    /// # Errors
+    /// `confirmation_needed` when there is nobody to ask.
+    pub fn confirmed(&self, yes: bool, question: &str) -> Result<bool> {
+        if yes || self.settings.json {
+            return Ok(true);
+        }
+        if !self.settings.terminal_in {
+            return Err(Error::invalid(format!("not confirmed, and there is no terminal to ask on: {question}"))
+                .with_code("confirmation_needed")
+                .with_hint("say --yes if that is what you want"));
+        }
+        self.printer.ask(&format!("{question} [y/N] "));
+        let mut answer = String::new();
+        std::io::stdin().read_line(&mut answer).map_err(|e| Error::io("read", Path::new("stdin"), e))?;
+        Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    }
+
+    /// The end of a command whose question was answered with no.
+    pub fn declined(&self) -> Result<Exit> {
+        self.printer.note("Nothing was changed.");
+        Ok(Exit::Success)
     }
 
     /// Prints the result of the command, with its cost when asked for.
@@ -51,12 +148,12 @@ impl Context {
     /// What the command cost so far, when `--stats` asks for it.
     pub fn stats(&self) -> Option<Stats> {
         let elapsed = self.env.monotonic().saturating_sub(self.started);
-        let duration_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        self.settings.stats.then(|| Stats { duration_ms, ..Stats::default() })
+        self.settings.stats.then(|| Stats::new(self.meter.snapshot().total(), elapsed))
     }
+}
 
-    /// For the slice in which the engine is not there yet.
-    pub fn unwired(&self) -> Result<Exit> {
-        Err(Error::new(Kind::Unsupported, "this command is not connected to the engine yet"))
-    }
+/// The command that supervises the program of a method: this executable again.
+fn supervisor() -> Result<Vec<OsString>> {
+    let exe = std::env::current_exe().map_err(|e| Error::io("find", Path::new("this executable"), e))?;
+    Ok(vec![exe.into_os_string(), SUPERVISE.into()])
 }

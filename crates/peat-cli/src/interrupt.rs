@@ -1,7 +1,7 @@
-//! Ctrl-C: the first one asks the command to stop, the second one stops waiting for that.
+//! Signals that ask this process to stop.
 
 use peat_types::{Error, Kind, Result};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::INTERRUPTED;
 
@@ -10,13 +10,24 @@ pub(crate) fn interrupted() -> Error {
     Error::new(Kind::Cancelled, "interrupted").with_code(INTERRUPTED)
 }
 
-/// Resolves when somebody asks this process to stop (SIGINT or SIGTERM).
-pub(crate) async fn requested() -> Result<()> {
-    let install = |kind| signal(kind).map_err(|e| Error::internal("cannot watch for signals").with_source(e));
-    let (mut int, mut term) = (install(SignalKind::interrupt())?, install(SignalKind::terminate())?);
-    tokio::select! {
-        _ = int.recv() => {}
-        _ = term.recv() => {}
+/// SIGINT and SIGTERM.
+pub(crate) struct Signals {
+    int: Signal,
+    term: Signal,
+}
+
+impl Signals {
+    /// Starts to listen; from then on these signals do not end the process by themselves.
+    pub fn watch() -> Result<Self> {
+        let listen = |kind| signal(kind).map_err(|e| Error::internal("cannot listen for signals").with_source(e));
+        Ok(Self { int: listen(SignalKind::interrupt())?, term: listen(SignalKind::terminate())? })
     }
-    Ok(())
+
+    /// Resolves at the next one.
+    pub async fn next(&mut self) {
+        tokio::select! {
+            _ = self.int.recv() => {}
+            _ = self.term.recv() => {}
+        }
+    }
 }

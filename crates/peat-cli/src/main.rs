@@ -4,5 +4,5 @@ use std::process::ExitCode;
 
 #[allow(clippy::disallowed_methods)] // the one place that takes the snapshot of the environment
 fn main() -> ExitCode {
-    peat_cli::run(std::env::args_os(), std::env::vars_os()).into()
+    peat_cli::run(std::env::args_os(), std::env::vars_os())
 }

@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, Table, presets};
+use peat_engine::report::Warning;
 
 use crate::printer::paint;
 
@@ -79,6 +80,14 @@ impl Page {
         }
     }
 
+    /// What deserves attention.
+    pub fn warnings(&mut self, warnings: &[Warning]) {
+        for warning in warnings {
+            let label = paint(self.colour, AnsiColor::Yellow.on_default(), "warning:");
+            self.line(format_args!("{label} {}: {}", warning.name, warning.message));
+        }
+    }
+
     /// A word in the colour of its meaning.
     pub fn word(&self, word: &str) -> String {
         let style = match word {
@@ -124,7 +133,11 @@ pub(crate) fn bytes(count: u64) -> String {
 /// "1 item", "2 items".
 pub(crate) fn count(n: impl Into<u64>, noun: &str) -> String {
     let n = n.into();
-    if n == 1 { format!("{n} {noun}") } else { format!("{n} {noun}s") }
+    match noun.strip_suffix('y') {
+        _ if n == 1 => format!("{n} {noun}"),
+        Some(stem) => format!("{n} {stem}ies"),
+        None => format!("{n} {noun}s"),
+    }
 }
 
 /// A number of milliseconds for people.
@@ -138,4 +151,22 @@ pub(crate) fn millis(ms: u64) -> String {
         3_600_000..86_400_000 => format!("{} h {} min", ms / 3_600_000, ms / 60_000 % 60),
         _ => format!("{} d {} h", ms / 86_400_000, ms / 3_600_000 % 24),
     }
+}
+
+/// A list of names, or a dash.
+pub(crate) fn names<S: AsRef<str>>(list: &[S]) -> String {
+    if list.is_empty() {
+        return "-".to_owned();
+    }
+    list.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ")
+}
+
+/// A value, or a dash.
+pub(crate) fn or_dash(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// JSON for people: text as it is, the rest indented.
+pub(crate) fn value(value: &serde_json::Value) -> String {
+    value.as_str().map_or_else(|| format!("{value:#}"), str::to_owned)
 }

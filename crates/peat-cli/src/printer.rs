@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
+use peat_engine::report::Report;
 use peat_types::{Env, Error, Kind, Result};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::args::Global;
@@ -14,12 +14,9 @@ use crate::page::Page;
 use crate::settings::Settings;
 use crate::stats::Stats;
 
-/// A report that a command ends with: one value, printed as text or as JSON.
-pub(crate) trait Render: Serialize {
-    /// Name and version of the JSON form, such as `peat.status/1`.
-    const SCHEMA: &'static str;
-
-    /// The text form.
+/// The text form of a report; its JSON form is the value itself.
+pub(crate) trait Render: Report {
+    /// Writes the text.
     fn render(&self, page: &mut Page);
 }
 
@@ -62,7 +59,7 @@ impl Printer {
     /// Prints the result of a command.
     pub fn report<R: Render>(&self, report: &R, stats: Option<&Stats>) -> Result<()> {
         if self.json {
-            return self.document(R::SCHEMA, report, stats);
+            return self.document(peat_engine::report::json(report), stats);
         }
         let mut page = Page::new(self.colour_out);
         report.render(&mut page);
@@ -73,21 +70,12 @@ impl Printer {
         Ok(())
     }
 
-    /// Prints `value` as JSON with its schema, whatever form was asked for.
-    pub fn document(&self, schema: &str, value: &impl Serialize, stats: Option<&Stats>) -> Result<()> {
-        let value =
-            serde_json::to_value(value).map_err(|e| Error::internal("cannot write the report").with_source(e))?;
-        let mut fields = Map::from_iter([("schema".to_owned(), Value::from(schema))]);
-        match value {
-            Value::Object(own) => fields.extend(own),
-            other => {
-                fields.insert("value".to_owned(), other);
-            }
-        }
-        if let Some(stats) = stats {
+    /// Prints a JSON document, whatever form was asked for.
+    pub fn document(&self, mut document: Value, stats: Option<&Stats>) -> Result<()> {
+        if let (Some(stats), Some(fields)) = (stats, document.as_object_mut()) {
             fields.insert("stats".to_owned(), json!(stats));
         }
-        self.text(&format!("{:#}\n", Value::Object(fields)))
+        self.text(&format!("{document:#}\n"))
     }
 
     /// Writes text to stdout.

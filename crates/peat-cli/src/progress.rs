@@ -1,1 +1,94 @@
-//! What is drawn while something takes long: after 250 ms, on stderr, only on a terminal.
+//! What is said while something takes long. Bars are drawn on terminals only, and not before 250 ms.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use peat_clone::{Event, Holder, Reporter};
+use peat_types::Env;
+
+use crate::page::millis;
+use crate::printer::Printer;
+
+/// How long something may take before anything is drawn.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Tells a person at a terminal what takes long.
+pub(crate) struct Progress {
+    env: Env,
+    printer: Printer,
+    /// Whether bars may be drawn.
+    draw: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whom a wait was announced for, so that it is said once.
+    waiting_for: Option<Holder>,
+    /// When the download that is going on began, and its bar once there is one.
+    download: Option<(Duration, Option<ProgressBar>)>,
+}
+
+impl Progress {
+    /// Progress for one invocation.
+    pub fn new(env: Env, printer: Printer, draw: bool) -> Self {
+        Self { env, printer, draw, state: Mutex::default() }
+    }
+
+    fn waiting(&self, state: &mut State, holder: &Holder, limit: Duration) {
+        if state.waiting_for.as_ref() == Some(holder) {
+            return;
+        }
+        state.waiting_for = Some(holder.clone());
+        let limit = millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        self.printer.note(&format!(
+            "waiting for {}, held by {}@{} since {}; giving up after {limit}",
+            holder.unit, holder.user, holder.host, holder.since
+        ));
+    }
+
+    fn downloading(&self, state: &mut State, done: u64, of: u64) {
+        let now = self.env.monotonic();
+        let (since, bar) = state.download.get_or_insert((now, None));
+        if done >= of {
+            if let Some(bar) = bar {
+                bar.finish_and_clear();
+            }
+            state.download = None;
+        } else if self.draw && now.saturating_sub(*since) >= PATIENCE {
+            bar.get_or_insert_with(|| new_bar(of)).set_position(done);
+        }
+    }
+}
+
+fn new_bar(of: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(of), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("downloading {bar:30} {pos}/{len}");
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+impl Reporter for Progress {
+    fn report(&self, event: Event<'_>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Waiting { holder, limit, .. } => self.waiting(&mut state, holder, limit),
+            Event::TakingOver { holder } => self.printer.note(&format!(
+                "{} was held by {}@{}, which is dead: taking over",
+                holder.unit, holder.user, holder.host
+            )),
+            Event::BeatLate { silence } => {
+                let silence = millis(u64::try_from(silence.as_millis()).unwrap_or(u64::MAX));
+                self.printer.warning(&format!("no heartbeat reached the store for {silence}: the lease may be lost"));
+            }
+            Event::Parked { change, why } => self.printer.warning(&format!(
+                "change {change} was refused and put aside: {why}; see 'peat pending show {change}'"
+            )),
+            Event::Hydrating { done, of } => self.downloading(&mut state, done, of),
+            // Healed by itself: for the log, not for the person.
+            Event::Rebuilt { why } => tracing::info!(why, "state.db was rebuilt"),
+            Event::Repaired { path } => tracing::info!(path, "a file of the tree was written again"),
+            _ => {}
+        }
+    }
+}

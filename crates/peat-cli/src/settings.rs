@@ -3,18 +3,10 @@
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use peat_types::{Env, Error, Kind, Result};
+use peat_types::Env;
 
 use crate::args::{Global, LogFormat, LogLevel};
-
-/// The file that makes a folder a repo.
-pub(crate) const MARKER: &str = ".peat.yaml";
-/// Where a repo keeps what is local.
-const LOCAL: &str = ".peat";
-/// How far up the marker is looked for outside a git checkout.
-const MAX_LEVELS: usize = 32;
 
 /// Everything a command needs to know about how it was called.
 #[derive(Clone, Debug)]
@@ -33,16 +25,21 @@ pub(crate) struct Settings {
     /// Stdin is a terminal, so a person can be asked.
     pub terminal_in: bool,
     /// The folder named by flag or environment.
-    repo_dir: Option<PathBuf>,
+    pub repo_dir: Option<PathBuf>,
     /// Machine-wide folder of clones of shared stores.
-    home: Option<PathBuf>,
-    /// How long to wait for somebody else's lease or lock.
-    pub lock_timeout: Option<Duration>,
+    pub home: Option<PathBuf>,
+    /// Folder for temporary files.
+    pub temporary: PathBuf,
     /// Who is named in leases and entries, for people only.
     pub user: String,
 }
 
 impl Settings {
+    /// Whether progress may be drawn.
+    pub fn draw(&self) -> bool {
+        self.terminal_err && !self.quiet && !self.json
+    }
+
     /// Resolves flags first, then the environment, then defaults.
     pub fn resolve(global: Global, env: &Env) -> Self {
         let (terminal_out, terminal_err) = (std::io::stdout().is_terminal(), std::io::stderr().is_terminal());
@@ -60,70 +57,10 @@ impl Settings {
             terminal_in: std::io::stdin().is_terminal(),
             repo_dir: global.repo_dir.or_else(|| env.var("PEAT_REPO_DIR").map(PathBuf::from)),
             home: home(env),
-            lock_timeout: env.var("PEAT_LOCK_TIMEOUT_MS").and_then(|ms| ms.parse().ok()).map(Duration::from_millis),
+            temporary: PathBuf::from(env.var("TMPDIR").unwrap_or("/tmp")),
             user: env.var("USER").or_else(|| env.var("LOGNAME")).unwrap_or("unknown").to_owned(),
         }
     }
-
-    /// The folder given by flag or environment, else the current one. It need not be a repo yet.
-    pub fn start_dir(&self) -> Result<PathBuf> {
-        let current = std::env::current_dir().map_err(|e| Error::io("find", Path::new("the current folder"), e))?;
-        Ok(self.repo_dir.as_ref().map_or_else(|| current.clone(), |dir| current.join(dir)))
-    }
-
-    /// The root of the repo this command works on.
-    ///
-    /// # Errors
-    /// `not_a_repo` or `half_initialised`, with the command that helps.
-    pub fn repo_root(&self) -> Result<PathBuf> {
-        let start = self.start_dir()?;
-        let found = if self.repo_dir.is_some() {
-            start.join(MARKER).is_file().then(|| start.clone())
-        } else {
-            ancestor(&start)
-        };
-        found.ok_or_else(|| missing(&start))
-    }
-
-    /// Folder of the clones of shared stores.
-    ///
-    /// # Errors
-    /// `Invalid` when neither `PEAT_HOME` nor `HOME` is set.
-    pub fn home(&self) -> Result<PathBuf> {
-        self.home.clone().ok_or_else(|| {
-            Error::invalid("there is no folder for local copies: neither PEAT_HOME nor HOME is set")
-                .with_hint("set PEAT_HOME to a folder that only you can write to")
-        })
-    }
-}
-
-/// The nearest folder at or above `start` with a marker; does not leave a git checkout.
-fn ancestor(start: &Path) -> Option<PathBuf> {
-    for dir in start.ancestors().take(MAX_LEVELS) {
-        if dir.join(MARKER).is_file() {
-            return Some(dir.to_owned());
-        }
-        if dir.join(".git").exists() {
-            return None;
-        }
-    }
-    None
-}
-
-fn missing(start: &Path) -> Error {
-    if start.join(LOCAL).is_dir() {
-        return Error::new(
-            Kind::Invalid,
-            format!("the repo in {} is half-initialised: {LOCAL}/ is there, {MARKER} is not", start.display()),
-        )
-        .with_code("half_initialised")
-        .with_hint(
-            "restore .peat.yaml from git, or write a new one with 'peat init --force'; the data in .peat/ stays",
-        );
-    }
-    Error::not_found(format!("no Peat repo in {} or above it", start.display()))
-        .with_code("not_a_repo")
-        .with_hint("make one here with 'peat init', or name one with --repo-dir or PEAT_REPO_DIR")
 }
 
 fn home(env: &Env) -> Option<PathBuf> {

@@ -3,10 +3,19 @@
 use std::fmt::Write;
 
 use clap::{Arg, Command};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+
+/// `command` as a JSON document.
+pub(crate) fn document(command: &Command) -> Value {
+    let mut fields = Map::from_iter([("schema".to_owned(), Value::from("peat.help/1"))]);
+    if let Value::Object(own) = of(command) {
+        fields.extend(own);
+    }
+    Value::Object(fields)
+}
 
 /// `command` with its arguments, options and subcommands; hidden things are left out.
-pub(crate) fn of(command: &Command) -> Value {
+fn of(command: &Command) -> Value {
     let (options, arguments): (Vec<&Arg>, Vec<&Arg>) =
         command.get_arguments().filter(|arg| !arg.is_hide_set()).partition(|arg| !arg.is_positional());
     json!({

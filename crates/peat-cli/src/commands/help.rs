@@ -6,8 +6,6 @@ use crate::error::usage_error;
 use crate::exit::Exit;
 use crate::tree;
 
-const SCHEMA: &str = "peat.help/1";
-
 /// Print the grammar of all commands, or of one, as JSON
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -24,7 +22,7 @@ pub(crate) fn run(args: &Args, cx: &Context) -> Result<Exit> {
         return Ok(Exit::Success);
     }
     let path: Vec<&str> = args.path.iter().map(String::as_str).collect();
-    cx.printer.document(SCHEMA, &tree::of(&find(&path)?), None)?;
+    cx.printer.document(tree::document(&find(&path)?), None)?;
     Ok(Exit::Success)
 }
 
@@ -32,7 +30,7 @@ pub(crate) fn run(args: &Args, cx: &Context) -> Result<Exit> {
 pub(crate) fn group(path: &[&str], cx: &Context) -> Result<Exit> {
     let mut command = find(path)?;
     if cx.printer.is_json() {
-        cx.printer.document(SCHEMA, &tree::of(&command), None)?;
+        cx.printer.document(tree::document(&command), None)?;
     } else {
         let help = command.render_help();
         let text = if cx.settings.colour_out { help.ansi().to_string() } else { help.to_string() };

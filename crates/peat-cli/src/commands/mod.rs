@@ -9,7 +9,7 @@ mod help;
 mod init;
 mod ledger;
 mod log;
-mod model;
+pub(crate) mod model;
 mod pending;
 mod status;
 mod version;

@@ -1,3 +1,4 @@
+use peat_engine::report::Report;
 use peat_types::Result;
 use serde::Serialize;
 
@@ -15,9 +16,11 @@ struct Version {
     version: &'static str,
 }
 
-impl Render for Version {
+impl Report for Version {
     const SCHEMA: &'static str = "peat.version/1";
+}
 
+impl Render for Version {
     fn render(&self, page: &mut Page) {
         page.line(format_args!("peat {}", self.version));
     }

@@ -1,8 +1,17 @@
 //! The built binary, as a user meets it. One module per topic; acceptance scenarios carry their id in the test's name.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test fails by panicking
+// A test fails by panicking, and the processes it watches run in real time.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
+mod bad_input;
+mod data;
+mod definitions;
+mod demo;
 mod grammar;
 mod hints;
+mod interrupt;
 mod licences;
+mod repos;
+mod runs;
 mod sandbox;
+mod sharing;

@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-#[allow(dead_code)] // until the engine is connected
 pub(crate) struct Sandbox {
     dir: tempfile::TempDir,
     vars: Vec<(String, String)>,
@@ -21,13 +20,39 @@ pub(crate) struct Ran {
     pub err: String,
 }
 
-#[allow(dead_code)]
 impl Sandbox {
     /// An empty folder that is no repo.
     pub fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("peat-cli-").tempdir().unwrap();
         std::fs::create_dir(dir.path().join("repo")).unwrap();
         Self { dir, vars: Vec::new() }
+    }
+
+    /// A folder with a fresh repo.
+    pub fn repo_made() -> Self {
+        let sandbox = Self::new();
+        sandbox.peat("init").ok();
+        sandbox
+    }
+
+    /// A fresh repo with a model `m` of type `command/shell` that runs `run`.
+    pub fn with_model(run: &str) -> Self {
+        let sandbox = Self::repo_made();
+        sandbox.model("m", run);
+        sandbox
+    }
+
+    /// Makes a model that runs `run`; gives its id.
+    pub fn model(&self, name: &str, run: &str) -> String {
+        let made = self.run(["model", "create", "command/shell", name, "--json"]).ok().json();
+        let id = made["id"].as_str().unwrap().to_owned();
+        let run = serde_json::to_string(run).unwrap();
+        let arguments = format!("methods:\n  execute:\n    arguments:\n      run: {run}\n");
+        self.write(
+            &format!("repo/models/command/shell/{name}.yaml"),
+            &format!("type: command/shell\nid: {id}\nname: {name}\nversion: 1\ntags: {{}}\nglobalArguments: {{}}\n{arguments}"),
+        );
+        id
     }
 
     /// The folder commands run in.
@@ -86,7 +111,7 @@ impl Sandbox {
 }
 
 impl Ran {
-    fn of(output: &std::process::Output) -> Self {
+    pub fn of(output: &std::process::Output) -> Self {
         Self {
             status: output.status.code().unwrap_or(-1),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),

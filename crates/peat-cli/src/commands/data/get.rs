@@ -1,23 +1,19 @@
 use peat_types::Result;
 
+use super::{DataArgs, Target};
 use crate::context::Context;
 use crate::exit::Exit;
+use crate::page::Page;
+use crate::page::{bytes, or_dash, value};
+use crate::printer::Render;
+use peat_engine::DataGet;
+use peat_engine::report::DataView;
 
 /// Show the newest version of data, or a given one
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Name, id, or the unique start of an id
-    #[arg(required_unless_present = "model_flag", requires = "name")]
-    model: Option<String>,
-    /// Name of the data
-    #[arg(required_unless_present = "name_flag")]
-    name: Option<String>,
-    /// The model, as a flag
-    #[arg(long = "model", id = "model_flag", value_name = "MODEL", conflicts_with_all = ["model", "name"], requires = "name_flag", hide = true)]
-    model_flag: Option<String>,
-    /// The name, as a flag
-    #[arg(long = "name", id = "name_flag", value_name = "NAME", conflicts_with_all = ["model", "name"], requires = "model_flag", hide = true)]
-    name_flag: Option<String>,
+    #[command(flatten)]
+    data: DataArgs,
     /// This version
     #[arg(long, value_name = "N")]
     version: Option<u64>,
@@ -29,6 +25,38 @@ pub(crate) struct Args {
     fresh: bool,
 }
 
-pub(crate) async fn run(_args: Args, cx: &Context) -> Result<Exit> {
-    cx.unwired()
+pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    let Target { model, name } = args.data.target();
+    let request = DataGet { model, name, version: args.version, no_content: args.no_content, fresh: args.fresh };
+    let view = cx.repo()?.data_get(&request).await?;
+    match &view.bytes {
+        // A program that reads the pipe wants the content and nothing else.
+        Some(bytes) if !cx.printer.is_json() && !cx.settings.terminal_out => cx.printer.bytes(bytes)?,
+        _ => cx.report(&view)?,
+    }
+    Ok(Exit::Success)
+}
+
+/// Lines of a content that a terminal shows.
+const SHORT: usize = 40;
+
+impl Render for DataView {
+    fn render(&self, page: &mut Page) {
+        page.field("data", format_args!("{} version {}", self.name, self.version));
+        page.field("model", format_args!("{} ({})", self.model_name, self.model_type));
+        page.field("written", self.created_at);
+        page.field("content", format_args!("{}, {}", self.content_type, or_dash(self.size.map(bytes))));
+        let tags: Vec<String> = self.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        page.field("tags", tags.join(" "));
+        page.field("file", self.content_path.display());
+        if let Some(content) = &self.content {
+            let text = value(content);
+            let lines = text.lines().count();
+            page.line("");
+            page.block(&text.lines().take(SHORT).collect::<Vec<_>>().join("\n"));
+            if lines > SHORT {
+                page.line(format_args!("… {} more lines", lines - SHORT));
+            }
+        }
+    }
 }

@@ -1,28 +1,39 @@
 use peat_types::Result;
 
+use super::{DataArgs, Target};
 use crate::context::Context;
 use crate::exit::Exit;
+use crate::page::Page;
+use crate::page::{bytes, or_dash};
+use crate::printer::Render;
+use peat_engine::report::DataVersions;
 
 /// List the versions of data
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Name, id, or the unique start of an id
-    #[arg(required_unless_present = "model_flag", requires = "name")]
-    model: Option<String>,
-    /// Name of the data
-    #[arg(required_unless_present = "name_flag")]
-    name: Option<String>,
-    /// The model, as a flag
-    #[arg(long = "model", id = "model_flag", value_name = "MODEL", conflicts_with_all = ["model", "name"], requires = "name_flag", hide = true)]
-    model_flag: Option<String>,
-    /// The name, as a flag
-    #[arg(long = "name", id = "name_flag", value_name = "NAME", conflicts_with_all = ["model", "name"], requires = "model_flag", hide = true)]
-    name_flag: Option<String>,
+    #[command(flatten)]
+    data: DataArgs,
     /// Pull what this reads from the store first
     #[arg(long)]
     fresh: bool,
 }
 
-pub(crate) async fn run(_args: Args, cx: &Context) -> Result<Exit> {
-    cx.unwired()
+pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    let Target { model, name } = args.data.target();
+    cx.report(&cx.repo()?.data_versions(&model, &name, args.fresh).await?)?;
+    Ok(Exit::Success)
+}
+
+impl Render for DataVersions {
+    fn render(&self, page: &mut Page) {
+        let rows = self.versions.iter().map(|version| {
+            vec![
+                version.version.to_string(),
+                version.created_at.to_string(),
+                or_dash(version.size.map(bytes)),
+                if version.is_latest { "latest" } else { "" }.to_owned(),
+            ]
+        });
+        page.table(&["version", "written", "size", ""], rows.collect(), "No versions.");
+    }
 }

@@ -2,6 +2,10 @@ use peat_types::Result;
 
 use crate::context::Context;
 use crate::exit::Exit;
+use crate::page::Page;
+use crate::page::or_dash;
+use crate::printer::Render;
+use peat_engine::report::LedgerLs;
 
 /// List the objects of the ledger, newest entries first
 #[derive(Debug, clap::Args)]
@@ -14,6 +18,20 @@ pub(crate) struct Args {
     limit: usize,
 }
 
-pub(crate) async fn run(_args: Args, cx: &Context) -> Result<Exit> {
-    cx.unwired()
+pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    cx.report(&cx.repo()?.ledger_ls(args.folder.as_deref().unwrap_or_default(), args.limit).await?)?;
+    Ok(Exit::Success)
+}
+
+impl Render for LedgerLs {
+    fn render(&self, page: &mut Page) {
+        let rows = self
+            .objects
+            .iter()
+            .map(|object| vec![object.key.clone(), object.size.to_string(), or_dash(object.last_modified)]);
+        page.table(&["key", "size", "written"], rows.collect(), "No objects.");
+        if self.limited {
+            page.line("… there are more: raise --limit");
+        }
+    }
 }

@@ -1,12 +1,32 @@
 use peat_types::Result;
 
+use crate::commands::doctor;
 use crate::context::Context;
 use crate::exit::Exit;
+use crate::page::Page;
+use crate::page::count;
+use crate::printer::Render;
+use peat_engine::report::LedgerVerify;
 
-/// Read the whole ledger and check every hash and reference
+/// Check the entries of the ledger and what they refer to
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Read and hash every content too
+    #[arg(long)]
+    deep: bool,
+}
 
-pub(crate) async fn run(_args: Args, cx: &Context) -> Result<Exit> {
-    cx.unwired()
+pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    let report = cx.repo()?.ledger_verify(args.deep).await?;
+    cx.report(&report)?;
+    Ok(if report.passed { Exit::Success } else { Exit::Failure })
+}
+
+impl Render for LedgerVerify {
+    fn render(&self, page: &mut Page) {
+        doctor::findings(&self.findings, page);
+        let verdict = page.word(if self.passed { "ok" } else { "failed" });
+        let (entries, contents) = (count(self.entries, "entry"), count(self.contents, "content"));
+        page.line(format_args!("{verdict}: {entries}, {contents} checked"));
+    }
 }

@@ -3,7 +3,7 @@ mod create;
 mod delete;
 mod edit;
 mod get;
-mod method;
+pub(crate) mod method;
 mod output;
 mod search;
 mod types;

@@ -2,6 +2,9 @@ use peat_types::Result;
 
 use crate::context::Context;
 use crate::exit::Exit;
+use crate::page::Page;
+use crate::printer::Render;
+use peat_engine::report::{ModelValidated, ModelValidatedAll};
 
 /// Check one definition, or all of them
 #[derive(Debug, clap::Args)]
@@ -13,6 +16,39 @@ pub(crate) struct Args {
     method: Option<String>,
 }
 
-pub(crate) async fn run(_args: Args, cx: &Context) -> Result<Exit> {
-    cx.unwired()
+pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    let repo = cx.repo()?;
+    let passed = if let Some(model) = &args.model {
+        let report = repo.model_validate(model, args.method.as_deref())?;
+        cx.report(&report)?;
+        report.passed
+    } else {
+        let report = repo.model_validate_all()?;
+        cx.report(&report)?;
+        report.passed
+    };
+    Ok(if passed { Exit::Success } else { Exit::Failure })
+}
+
+impl Render for ModelValidated {
+    fn render(&self, page: &mut Page) {
+        let verdict = page.word(if self.passed { "passed" } else { "failed" });
+        page.line(format_args!("{} ({}): {verdict}", self.model_name, self.type_name));
+        for check in self.validations.iter().filter(|check| !check.passed) {
+            page.line(format_args!("  {}:", check.name));
+            for line in check.error.iter().flat_map(|error| error.lines()) {
+                page.line(format_args!("    {line}"));
+            }
+        }
+        page.warnings(&self.warnings);
+    }
+}
+
+impl Render for ModelValidatedAll {
+    fn render(&self, page: &mut Page) {
+        for model in &self.models {
+            model.render(page);
+        }
+        page.line(format_args!("{} passed, {} failed", self.total_passed, self.total_failed));
+    }
 }

@@ -13,6 +13,13 @@ pub(crate) struct Args {
     yes: bool,
 }
 
-pub(crate) async fn run(_args: Args, cx: &Context) -> Result<Exit> {
-    cx.unwired()
+pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    let repo = cx.repo()?;
+    let change = repo.pending_show(&args.change).await?.change;
+    let question = format!("Throw away {} ({}), which exists nowhere else?", change.change, change.message);
+    if !cx.confirmed(args.yes, &question)? {
+        return cx.declined();
+    }
+    cx.report(&repo.pending_drop(&change.change.to_string()).await?)?;
+    Ok(Exit::Success)
 }

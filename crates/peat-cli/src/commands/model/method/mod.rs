@@ -1,4 +1,4 @@
-mod describe;
+pub(crate) mod describe;
 mod run;
 
 use clap::Subcommand;

@@ -1,8 +1,19 @@
 use peat_types::Result;
 
 use crate::context::Context;
+use crate::error::usage_error;
 use crate::exit::Exit;
+use crate::exit::USAGE;
 use crate::inputs::InputArgs;
+use crate::page::Page;
+use crate::page::millis;
+use crate::printer::Printer;
+use crate::printer::Render;
+use peat_engine::report::RunReport;
+use peat_engine::{Observer, RunRequest, Stream, duration, input};
+use serde_json::Map;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Run a method of a model
 #[derive(Debug, clap::Args)]
@@ -27,6 +38,65 @@ pub(crate) struct Args {
     offline: bool,
 }
 
-pub(crate) async fn run(_args: Args, cx: &Context) -> Result<Exit> {
-    cx.unwired()
+pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    let repo = cx.repo()?;
+    let runs = input::parse(&args.inputs.flags()?, &|path| repo.read_input(path))?;
+    let tags = tags(&args.tags)?;
+    let request = RunRequest {
+        model: args.model,
+        method: args.method,
+        inputs: Map::new(),
+        tags,
+        timeout: time(args.timeout.as_deref())?,
+        lock_timeout: time(args.lock_timeout.as_deref())?,
+        offline: args.offline,
+    };
+    let cancel = cx.cancel();
+    for inputs in runs {
+        let request = RunRequest { inputs, ..request.clone() };
+        let ran = Box::pin(repo.run(&request, &cancel, &Lines(&cx.printer))).await?;
+        cx.report(&ran.report)?;
+        if let Some(error) = ran.error {
+            return Err(error);
+        }
+    }
+    Ok(Exit::Success)
+}
+
+/// Shows what the method prints while it runs.
+struct Lines<'a>(&'a Printer);
+
+impl Observer for Lines<'_> {
+    fn line(&self, _: Stream, line: &str) {
+        self.0.note(line);
+    }
+}
+
+/// A time given as a flag.
+fn time(text: Option<&str>) -> Result<Option<Duration>> {
+    text.map(duration::parse).transpose().map_err(|error| error.with_code(USAGE))
+}
+
+/// `key=value` labels.
+fn tags(given: &[String]) -> Result<BTreeMap<String, String>> {
+    let label = |text: &String| match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(usage_error(format!("tag '{text}' is not of the form key=value"))),
+    };
+    given.iter().map(label).collect()
+}
+
+impl Render for RunReport {
+    fn render(&self, page: &mut Page) {
+        let status = page.word(self.status.as_str());
+        let took = self.duration.map(|ms| format!(" in {}", millis(ms))).unwrap_or_default();
+        page.line(format_args!("{} {}: {status}{took}", self.model_name, self.method_name));
+        for artifact in &self.data_artifacts {
+            let version = artifact.version.map_or("version not given yet".to_owned(), |n| format!("version {n}"));
+            page.line(format_args!("  {} {version}", artifact.name));
+        }
+        if self.unleased {
+            page.line("  ran without a lease");
+        }
+    }
 }

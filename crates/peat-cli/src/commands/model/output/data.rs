@@ -2,6 +2,11 @@ use peat_types::Result;
 
 use crate::context::Context;
 use crate::exit::Exit;
+use crate::page::Page;
+use crate::page::value;
+use crate::printer::Render;
+use peat_engine::OutputDataGet;
+use peat_engine::report::OutputData;
 
 /// Show data that a run produced
 #[derive(Debug, clap::Args)]
@@ -23,6 +28,14 @@ pub(crate) struct Args {
     fresh: bool,
 }
 
-pub(crate) async fn run(_args: Args, cx: &Context) -> Result<Exit> {
-    cx.unwired()
+pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    let Args { output, field, version, name, fresh } = args;
+    cx.report(&cx.repo()?.output_data(&OutputDataGet { output, name, version, field, fresh }).await?)?;
+    Ok(Exit::Success)
+}
+
+impl Render for OutputData {
+    fn render(&self, page: &mut Page) {
+        page.block(&value(&self.data));
+    }
 }

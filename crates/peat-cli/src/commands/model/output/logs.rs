@@ -2,6 +2,9 @@ use peat_types::Result;
 
 use crate::context::Context;
 use crate::exit::Exit;
+use crate::page::Page;
+use crate::printer::Render;
+use peat_engine::report::OutputLogs;
 
 /// Show the log of a run
 #[derive(Debug, clap::Args)]
@@ -17,6 +20,15 @@ pub(crate) struct Args {
     fresh: bool,
 }
 
-pub(crate) async fn run(_args: Args, cx: &Context) -> Result<Exit> {
-    cx.unwired()
+pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    cx.report(&cx.repo()?.output_logs(&args.output, args.tail, args.fresh).await?)?;
+    Ok(Exit::Success)
+}
+
+impl Render for OutputLogs {
+    fn render(&self, page: &mut Page) {
+        for line in &self.lines {
+            page.line(line);
+        }
+    }
 }

@@ -1,0 +1,53 @@
+//! Ctrl-C and kills.
+
+use std::time::{Duration, Instant};
+
+use crate::runs::{interrupt, lives, wait_for};
+use crate::sandbox::Sandbox;
+
+#[test]
+fn mr18_ctrl_c_ends_the_run_and_frees_the_lease() {
+    let sandbox = Sandbox::with_model("touch started; sleep 61.18");
+    let run = sandbox.command(["model", "method", "run", "m", "execute", "--json"]).spawn().unwrap();
+    wait_for(&sandbox, "repo/started");
+    interrupt(&run);
+    let ended = run.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    let output = sandbox.peat("model output get m --json").ok().json();
+    let status = output["status"].as_str().unwrap();
+    assert!(["cancelled", "interrupted"].contains(&status), "{status}");
+    assert_eq!(sandbox.peat("datastore lock status --json").ok().json()["held"], false);
+    assert!(!lives("sleep 61.18"));
+    let started = Instant::now();
+    sandbox.run(["model", "method", "run", "m", "execute", "--input", "run=echo again"]).ok();
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_killed_peat_takes_its_method_along_and_heals() {
+    let sandbox = Sandbox::with_model("touch started; sleep 61.99");
+    let mut run = sandbox.command(["model", "method", "run", "m", "execute"]).spawn().unwrap();
+    wait_for(&sandbox, "repo/started");
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let started = Instant::now();
+    sandbox.run(["model", "method", "run", "m", "execute", "--input", "run=echo again"]).ok();
+    assert!(started.elapsed() < Duration::from_secs(9), "{:?}", started.elapsed());
+    assert!(!lives("sleep 61.99"));
+    let outputs = sandbox.peat("model output search --json").ok().json();
+    let statuses: Vec<_> = outputs["results"].as_array().unwrap().iter().map(|row| row["status"].clone()).collect();
+    assert_eq!(statuses, ["succeeded", "interrupted"]);
+}
+
+#[test]
+fn cancel_from_another_terminal() {
+    let sandbox = Sandbox::with_model("touch started; sleep 61.77");
+    let run = sandbox.command(["model", "method", "run", "m", "execute", "--json"]).spawn().unwrap();
+    wait_for(&sandbox, "repo/started");
+    let cancelled = sandbox.peat("model cancel m --reason enough --json").ok().json();
+    assert_eq!(cancelled["count"], 1);
+    let ended = run.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(!lives("sleep 61.77"));
+    assert_eq!(sandbox.peat("model output get m --json").ok().json()["status"], "cancelled");
+}

@@ -1,0 +1,106 @@
+//! RP: making and finding repos.
+
+use crate::sandbox::Sandbox;
+
+#[test]
+fn rp01_init_makes_a_repo() {
+    let sandbox = Sandbox::new();
+    let json = sandbox.peat("init --json").ok().json();
+    assert_eq!(json["schema"], "peat.init/1");
+    assert_eq!(json["path"], sandbox.repo().to_str().unwrap());
+    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+    assert!(json["tools"].is_array() && json["initializedAt"].is_string());
+    let marker = std::fs::read_to_string(sandbox.path("repo/.peat.yaml")).unwrap();
+    assert!(
+        marker.contains("peatVersion:") && marker.contains("initializedAt:") && marker.contains("repoId:"),
+        "{marker}"
+    );
+    assert!(std::fs::read_to_string(sandbox.path("repo/.gitignore")).unwrap().contains(".peat/"));
+    assert!(sandbox.path("repo/models").is_dir() && sandbox.path("repo/.peat/store").is_dir());
+}
+
+#[test]
+fn rp02_a_second_init_is_refused_and_force_keeps_the_id() {
+    let sandbox = Sandbox::repo_made();
+    let marker = || std::fs::read_to_string(sandbox.path("repo/.peat.yaml")).unwrap();
+    let id = |text: &str| text.lines().find(|line| line.starts_with("repoId:")).unwrap().to_owned();
+    let before = marker();
+    let refused = sandbox.peat("init --json").status(1);
+    assert_eq!(refused.error()["code"], "already_exists");
+    assert_eq!(marker(), before);
+    sandbox.peat("repo init --force").ok();
+    assert_eq!(id(&marker()), id(&before));
+}
+
+#[test]
+fn rp03_a_nested_folder_belongs_to_the_repo_above() {
+    let sandbox = Sandbox::with_model("echo hi");
+    let nested = sandbox.path("repo/a/b");
+    std::fs::create_dir_all(&nested).unwrap();
+    let found = sandbox.command(["model", "search", "--json"]).current_dir(nested).output().unwrap();
+    assert!(String::from_utf8_lossy(&found.stdout).contains("\"name\": \"m\""));
+}
+
+#[test]
+fn rp05_without_a_repo_commands_name_init() {
+    let sandbox = Sandbox::new();
+    for words in ["model search", "data list m", "status", "log", "doctor", "pending list", "datastore status"] {
+        let ran = sandbox.peat(words).status(1);
+        assert!(ran.err.contains("'peat init'") && ran.out.is_empty(), "{words}: {ran:?}");
+    }
+    assert_eq!(sandbox.peat("model search --json").status(1).error()["code"], "not_a_repo");
+}
+
+#[test]
+fn rp06_half_initialised() {
+    let sandbox = Sandbox::with_model("echo hi");
+    let id = sandbox.peat("status --json").ok().json()["repoId"].clone();
+    std::fs::remove_file(sandbox.path("repo/.peat.yaml")).unwrap();
+    let ran = sandbox.peat("model search").status(1);
+    assert!(ran.err.contains("half-initialised") && ran.err.contains("'peat init --force'"), "{}", ran.err);
+    assert_eq!(sandbox.peat("init --json").status(1).error()["code"], "half_initialised");
+    sandbox.peat("init --force").ok();
+    assert_eq!(sandbox.peat("status --json").ok().json()["repoId"], id, "the ledger knows whose it is");
+}
+
+#[test]
+fn rp07_the_repo_dir_by_variable_and_by_flag() {
+    let mut sandbox = Sandbox::with_model("echo hi");
+    std::fs::create_dir_all(sandbox.path("other")).unwrap();
+    sandbox.run(["init", sandbox.path("other").to_str().unwrap()]).ok();
+    std::fs::create_dir_all(sandbox.path("elsewhere")).unwrap();
+    let count = |sandbox: &Sandbox, args: &[&str]| {
+        let output = sandbox.command(args).current_dir(sandbox.path("elsewhere")).output().unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        json["results"].as_array().unwrap().len()
+    };
+    let repo = sandbox.repo();
+    sandbox.set("PEAT_REPO_DIR", &repo);
+    assert_eq!(count(&sandbox, &["model", "search", "--json"]), 1);
+    let other = sandbox.path("other");
+    assert_eq!(count(&sandbox, &["model", "search", "--json", "--repo-dir", other.to_str().unwrap()]), 0);
+    assert_eq!(count(&sandbox, &["-C", "../other", "model", "search", "--json"]), 0);
+}
+
+#[test]
+fn status_log_and_doctor_of_a_fresh_repo() {
+    let sandbox = Sandbox::with_model("echo hi");
+    sandbox.peat("model method run m execute").ok();
+    let status = sandbox.peat("status --json --stats").ok().json();
+    assert_eq!((&status["private"], &status["namespace"]), (&true.into(), &"default".into()));
+    assert_eq!(status["pending"].as_array().unwrap().len(), 0);
+    assert!(status["stats"]["requests"].is_u64());
+    let log = sandbox.peat("log --json").ok().json();
+    assert!(log["entries"].as_array().unwrap().len() >= 2, "{log}");
+    assert!(sandbox.peat("log").ok().out.contains("ann@"));
+    assert_eq!(sandbox.peat("log --local --json -n 1").ok().json()["source"], "clone");
+    assert_eq!(sandbox.peat("doctor --json").ok().json()["overallStatus"], "pass");
+    assert_eq!(sandbox.peat("datastore status --json").ok().json()["healthy"], true);
+    assert_eq!(sandbox.peat("pending list --json").ok().json()["total"], 0);
+    assert_eq!(sandbox.peat("datastore lock status --json").ok().json()["held"], false);
+    sandbox.peat("ledger verify").ok();
+    let objects = sandbox.peat("ledger ls --json").ok().json();
+    let key = objects["objects"][0]["key"].as_str().unwrap();
+    sandbox.run(["ledger", "cat", key]).ok();
+    assert!(sandbox.peat("datastore sync --json").ok().json()["mode"] == "sync");
+}
