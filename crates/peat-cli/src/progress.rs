@@ -43,8 +43,8 @@ impl Progress {
         state.waiting_for = Some(holder.clone());
         let limit = millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
         self.printer.note(&format!(
-            "waiting for {}, held by {}@{} since {}; giving up after {limit}",
-            holder.unit, holder.user, holder.host, holder.since
+            "waiting: {}@{} holds the lease since {}; giving up after {limit}",
+            holder.user, holder.host, holder.since
         ));
     }
 
@@ -73,10 +73,9 @@ impl Reporter for Progress {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Waiting { holder, limit, .. } => self.waiting(&mut state, holder, limit),
-            Event::TakingOver { holder } => self.printer.note(&format!(
-                "{} was held by {}@{}, which is dead: taking over",
-                holder.unit, holder.user, holder.host
-            )),
+            Event::TakingOver { holder } => self
+                .printer
+                .note(&format!("the lease is held by {}@{}, which is dead: taking over", holder.user, holder.host)),
             Event::BeatLate { silence } => {
                 let silence = millis(u64::try_from(silence.as_millis()).unwrap_or(u64::MAX));
                 self.printer.warning(&format!("no heartbeat reached the store for {silence}: the lease may be lost"));

@@ -31,7 +31,9 @@ impl Render for StatusReport {
         page.field("store", format_args!("{}{private}", self.store));
         page.field("namespace", &self.namespace);
         page.field("clone", self.clone_path.display());
-        page.field("position", format_args!("{} of {}", or_dash(self.position), or_dash(self.head)));
+        page.field("newest entry", or_dash(self.head));
+        // Without one the clone only ever pulled single models.
+        page.optional("complete to", self.position);
         let age = self.last_sync_age_ms.map(|ms| format!("{} ago", millis(u64::try_from(ms).unwrap_or(0))));
         page.field("last sync", age.unwrap_or_else(|| "never".to_owned()));
         page.field("knows", format_args!("{}, {}", count(self.units, "unit"), count(self.items, "item")));

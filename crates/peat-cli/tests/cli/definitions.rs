@@ -54,7 +54,7 @@ fn df07_unknown_types_are_named() {
     let error = sandbox.peat("model create comand/shell web --json").status(1).error();
     assert_eq!(error["code"], "unknown_model_type");
     assert!(error["error"].as_str().unwrap().contains("comand/shell"));
-    assert!(error["hint"].as_str().unwrap().contains("command/shell"), "{error}");
+    assert!(error["error"].as_str().unwrap().contains("did you mean 'command/shell'"), "{error}");
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn completions_of_every_shell_and_names_of_models() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(sandbox.run(["completions", shell]).ok().out.contains("PEAT_COMPLETE"), "{shell}");
     }
-    sandbox.write("repo/.peat.yaml", "");
+    sandbox.peat("init").ok();
     sandbox.write("repo/models/command/shell/hello.yaml", "");
     sandbox.write("repo/models/command/shell/help-me.yaml", "");
     sandbox.write("repo/models/command/shell/other.yaml", "");

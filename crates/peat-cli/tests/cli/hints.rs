@@ -35,7 +35,8 @@ fn quoted(text: &str) -> Vec<String> {
 
 /// Words of a command as typed, with placeholders taken as values and optional parts left out.
 fn words(command: &str) -> Vec<String> {
-    let command = command.split(" > ").next().and_then(|command| command.split(" | ").next()).unwrap();
+    let command =
+        [" > ", " < ", " | "].iter().fold(command, |command, end| command.split(end).next().unwrap_or_default());
     // A format string's `{name}` and a manual's `<name>` both stand for some value.
     let mut out = String::new();
     let mut depth = 0;

@@ -66,7 +66,7 @@ fn mr06_unknown_models_methods_and_arguments() {
     assert_eq!(error("model method run nope execute")["code"], "model_not_found");
     let method = error("model method run m exekute");
     assert_eq!(method["code"], "unknown_method");
-    assert!(method["hint"].as_str().unwrap().contains("execute"), "{method}");
+    assert!(method["error"].as_str().unwrap().contains("did you mean 'execute'"), "{method}");
     let argument = error("model method run m execute --input runn=x");
     assert_eq!(argument["code"], "validation_failed");
     assert!(argument["error"].as_str().unwrap().contains("runn"), "{argument}");
@@ -137,7 +137,7 @@ fn mr16_a_held_lease_is_busy() {
     let busy = sandbox.peat("model method run m execute --json").status(75);
     let error = busy.error();
     assert_eq!(error["code"], "lock_timeout");
-    assert!(error["error"].as_str().unwrap().contains("ann@"), "{error}");
+    assert!(error["causes"].to_string().contains("held by ann@"), "{error}");
     assert_eq!(sandbox.peat("datastore lock status --json").ok().json()["held"], true);
     interrupt(&holder);
     assert_eq!(holder.wait().unwrap().code(), Some(130));

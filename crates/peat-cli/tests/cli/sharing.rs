@@ -34,6 +34,8 @@ fn what_ran_here_is_seen_there() {
     assert_eq!(ann.peat("data get m result --json").ok().json()["content"]["stdout"], "from bob");
     let again = ann.peat("datastore sync --pull --json --stats").ok().json();
     assert_eq!(again["stats"]["requests"], 1, "{again}");
+    let missing = ann.peat("data get m nope --json").status(1).error();
+    assert!(missing["hint"].as_str().unwrap().contains("peat datastore sync --pull"), "{missing}");
     let status = bob.peat("status --json").ok().json();
     assert_eq!((&status["namespace"], &status["private"]), (&"infra".into(), &false.into()));
     assert!(PathBuf::from(status["clonePath"].as_str().unwrap()).starts_with(bob.path("peat-home")));
@@ -46,8 +48,10 @@ fn runs_of_one_model_take_turns_and_others_do_not_wait() {
         let args = ["model", "method", "run", model, "execute", "--json", "--input", "run=sleep 0.2"];
         who.command(args).stdout(Stdio::null()).spawn().unwrap()
     };
-    let mut all = [run(&ann, "m"), run(&bob, "m"), run(&ann, "n"), run(&bob, "n")];
-    assert!(all.iter_mut().all(|child| child.wait().unwrap().success()));
+    let all = [run(&ann, "m"), run(&bob, "m"), run(&ann, "n"), run(&bob, "n")];
+    for ended in all.map(|child| child.wait_with_output().unwrap()) {
+        assert!(ended.status.success(), "{ended:?}");
+    }
     assert_eq!(bob.peat("data versions m result --fresh --json").ok().json()["total"], 3);
     assert_eq!(ann.peat("data versions n result --fresh --json").ok().json()["total"], 2);
     ann.peat("ledger verify").ok();

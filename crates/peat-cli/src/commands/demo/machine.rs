@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use peat_clone::Silent;
 use peat_engine::{Host, Real, Repo};
 use peat_objects::Meter;
 use peat_types::{Error, Result};
@@ -33,6 +34,8 @@ impl<'a> Machine<'a> {
         host.peat_home = Some(folder.join(name).join("home"));
         host.user = name.to_owned();
         host.hostname = format!("{name}s-machine");
+        // The waits of the demo are part of the story.
+        host.reporter = Arc::new(Silent);
         host.stores = Arc::new(Real { meter: Some(meter.clone()), ..Real::default() });
         Ok(Self { name, root, host, meter, cx })
     }

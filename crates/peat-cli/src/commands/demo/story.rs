@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use peat_engine::report::RunStatus;
+use peat_engine::report::{LogTransaction, RunStatus};
 use peat_engine::{Cancel, CreateModel, DataGet, Datastore, InitRequest, Quiet, Ran, Repo, RunRequest, SetupRequest};
 use peat_objects::StoreUrl;
 use peat_types::{Error, Result};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::Step;
 use super::machine::Machine;
 use crate::context::Context;
-use crate::page::millis;
+use crate::page::{count, millis};
 use crate::stats::Stats;
 
 /// Tells the story in `folder`.
@@ -56,7 +56,7 @@ impl Told<'_> {
         if !self.cx.printer.is_json() {
             let Step { who, command, outcome, passed, cost } = &step;
             let mark = if *passed { "→" } else { "✗" };
-            let cost = format!("{} requests, {}", cost.requests, millis(cost.duration_ms));
+            let cost = format!("{}, {}", count(cost.requests, "request"), millis(cost.duration_ms));
             self.cx.printer.text(&format!("{who}$ {command}\n     {mark} {outcome}   [{cost}]\n"))?;
         }
         self.steps.push(step);
@@ -176,10 +176,10 @@ async fn versions(machine: &Machine<'_>) -> Result<(String, bool)> {
 
 async fn log(machine: &Machine<'_>) -> Result<(String, bool)> {
     let report = machine.repo()?.log(20).await?;
-    let writers: std::collections::BTreeSet<&str> =
-        report.entries.iter().flat_map(|entry| &entry.transactions).map(|tx| tx.author.as_str()).collect();
-    let names: Vec<&str> = writers.iter().copied().collect();
-    Ok((format!("{} entries by {}", report.entries.len(), names.join(" and ")), writers.len() == 2))
+    let changes: Vec<&LogTransaction> = report.entries.iter().flat_map(|entry| &entry.transactions).collect();
+    let by = |name: &str| changes.iter().filter(|tx| tx.author.starts_with(name)).count();
+    let (ann, bob) = (by("ann@"), by("bob@"));
+    Ok((format!("{} entries, {ann} changes by ann, {bob} by bob", report.entries.len()), ann > 0 && bob > 0))
 }
 
 async fn verify(machine: &Machine<'_>) -> Result<(String, bool)> {
