@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peat_engine::{Cancel, Host, Real, Reason, Repo};
-use peat_objects::Meter;
+use peat_objects::{Meter, OpenOptions};
 use peat_types::{Env, Error, Result};
 
 use crate::exit::Exit;
@@ -55,7 +55,7 @@ impl Context {
         host.user.clone_from(&self.settings.user);
         host.hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
         host.reporter = Arc::new(Progress::new(self.env.clone(), self.printer.clone(), self.settings.draw()));
-        host.stores = Arc::new(Real { meter: Some(self.meter.clone()), ..Real::default() });
+        host.stores = Arc::new(Real { options: OpenOptions { meter: Some(self.meter.clone()), ..OpenOptions::default() } });
         Ok(host)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use peat_clone::Silent;
 use peat_engine::{Host, Real, Repo};
-use peat_objects::Meter;
+use peat_objects::{Meter, OpenOptions};
 use peat_types::{Error, Result};
 
 use super::Step;
@@ -36,7 +36,7 @@ impl<'a> Machine<'a> {
         host.hostname = format!("{name}s-machine");
         // The waits of the demo are part of the story.
         host.reporter = Arc::new(Silent);
-        host.stores = Arc::new(Real { meter: Some(meter.clone()), ..Real::default() });
+        host.stores = Arc::new(Real { options: OpenOptions { meter: Some(meter.clone()), ..OpenOptions::default() } });
         Ok(Self { name, root, host, meter, cx })
     }
 
