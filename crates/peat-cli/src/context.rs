@@ -55,7 +55,8 @@ impl Context {
         host.user.clone_from(&self.settings.user);
         host.hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
         host.reporter = Arc::new(Progress::new(self.env.clone(), self.printer.clone(), self.settings.draw()));
-        host.stores = Arc::new(Real { options: OpenOptions { meter: Some(self.meter.clone()), ..OpenOptions::default() } });
+        host.stores =
+            Arc::new(Real { options: OpenOptions { meter: Some(self.meter.clone()), ..OpenOptions::default() } });
         Ok(host)
     }
 

@@ -1,14 +1,8 @@
 //! What goes wrong outside: one clear error with the remedy, the right exit status, and nothing lost.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crate::sandbox::{Ran, Sandbox};
-
-/// Says on the real stderr, past the test harness, that something could not be tested here. `.ci/run` counts these lines.
-fn skip(what: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
-}
+use crate::sandbox::{Ran, Sandbox, skip};
 
 /// Runs a shell script in a mount namespace of its own; `None`, said loudly, where that is not allowed.
 fn with_mounts(sandbox: &Sandbox, what: &str, script: &str) -> Option<Ran> {

@@ -1,30 +1,61 @@
-//! Two clones of one shared store.
+//! Two clones of one shared store: in a folder, behind the S3 protocol, and on a real server when one is named.
 
 use std::path::PathBuf;
-use std::process::Stdio;
 
-use crate::sandbox::Sandbox;
+use peat_testkit::liars::Lie;
+use peat_testkit::s3::S3Server;
 
-/// A repo moved to a shared folder, and a copy of its git files used from another home.
-fn two() -> (Sandbox, Sandbox) {
-    let ann = Sandbox::with_model("echo from ann");
-    ann.model("n", "echo n");
+use crate::sandbox::{Sandbox, skip};
+
+/// A store to share, and what leads there.
+struct Place {
+    url: String,
+    flags: Vec<String>,
+    vars: Vec<(String, String)>,
+}
+
+impl Place {
+    fn bucket(server: &S3Server) -> Self {
+        // Address on the command line, as a user of a server of one's own gives it; keys from the environment.
+        let (vars, _) = server.vars().into_iter().partition(|(name, _)| name.contains("KEY"));
+        let flags = vec!["--endpoint".to_owned(), server.endpoint(), "--path-style".to_owned()];
+        Self { url: server.url(), flags, vars }
+    }
+
+    fn setup(&self, sandbox: &Sandbox, namespace: &str) -> crate::sandbox::Ran {
+        let args = ["datastore", "setup", &self.url, "--namespace", namespace, "--json"];
+        sandbox.run(args.into_iter().map(str::to_owned).chain(self.flags.iter().cloned()))
+    }
+}
+
+/// A repo moved to the shared place, and a copy of its git files used from another home.
+fn two(place: Option<&Place>, namespace: &str) -> (Sandbox, Sandbox) {
+    let (mut ann, mut bob) = (Sandbox::with_model("echo from ann"), Sandbox::new());
+    for (name, value) in place.iter().flat_map(|place| &place.vars) {
+        ann.set(name, value);
+        bob.set(name, value);
+    }
+    ann.model("web", "echo web");
     ann.peat("model method run m execute").ok();
-    std::fs::create_dir(ann.path("shared")).unwrap();
-    let url = format!("file://{}", ann.path("shared").display());
-    let setup = ann.run(["datastore", "setup", &url, "--namespace", "infra", "--json"]).ok().json();
-    assert_eq!((&setup["created"], &setup["namespace"]), (&true.into(), &"infra".into()));
-    let bob = Sandbox::new();
-    for file in [".peat.yaml", "models/command/shell/m.yaml", "models/command/shell/n.yaml"] {
+    let setup = match place {
+        Some(place) => place.setup(&ann, namespace),
+        None => {
+            std::fs::create_dir(ann.path("shared")).unwrap();
+            let url = format!("file://{}", ann.path("shared").display());
+            Place { url, flags: Vec::new(), vars: Vec::new() }.setup(&ann, namespace)
+        }
+    };
+    let setup = setup.ok().json();
+    assert_eq!((&setup["created"], &setup["namespace"]), (&true.into(), &namespace.into()));
+    assert!(setup["itemsCopied"].as_u64().unwrap() > 0, "{setup}");
+    for file in [".peat.yaml", "models/command/shell/m.yaml", "models/command/shell/web.yaml"] {
         let text = std::fs::read_to_string(ann.repo().join(file)).unwrap();
         bob.write(&format!("repo/{file}"), &text);
     }
     (ann, bob)
 }
 
-#[test]
-fn what_ran_here_is_seen_there() {
-    let (ann, bob) = two();
+fn what_ran_here_is_seen_there(ann: &Sandbox, bob: &Sandbox, namespace: &str) {
     let seen = bob.peat("data get m result --fresh --json").ok().json();
     assert_eq!((&seen["version"], &seen["content"]["stdout"]), (&1.into(), &"from ann".into()));
     bob.run(["model", "method", "run", "m", "execute", "--input", "run=echo from bob"]).ok();
@@ -35,35 +66,96 @@ fn what_ran_here_is_seen_there() {
     let again = ann.peat("datastore sync --pull --json --stats").ok().json();
     assert_eq!(again["stats"]["requests"], 1, "{again}");
     let missing = ann.peat("data get m nope --json").status(1).error();
-    assert!(missing["hint"].as_str().unwrap().contains("peat datastore sync --pull"), "{missing}");
+    assert!(missing["hint"].as_str().unwrap().contains("'peat datastore sync --pull'"), "{missing}");
     let status = bob.peat("status --json").ok().json();
-    assert_eq!((&status["namespace"], &status["private"]), (&"infra".into(), &false.into()));
+    assert_eq!((&status["namespace"], &status["private"]), (&namespace.into(), &false.into()));
     assert!(PathBuf::from(status["clonePath"].as_str().unwrap()).starts_with(bob.path("peat-home")));
+    assert_eq!(bob.peat("datastore status --json").ok().json()["healthy"], true);
+    assert_eq!(bob.peat("doctor --json").ok().json()["overallStatus"], "pass");
 }
 
-#[test]
-fn runs_of_one_model_take_turns_and_others_do_not_wait() {
-    let (ann, bob) = two();
+fn runs_take_turns(ann: &Sandbox, bob: &Sandbox) {
     let run = |who: &Sandbox, model: &str| {
         let args = ["model", "method", "run", model, "execute", "--json", "--input", "run=sleep 0.2"];
-        who.command(args).stdout(Stdio::null()).spawn().unwrap()
+        who.command(args).spawn().unwrap()
     };
-    let all = [run(&ann, "m"), run(&bob, "m"), run(&ann, "n"), run(&bob, "n")];
+    let all = [run(ann, "m"), run(bob, "m"), run(ann, "web"), run(bob, "web")];
     for ended in all.map(|child| child.wait_with_output().unwrap()) {
         assert!(ended.status.success(), "{ended:?}");
     }
-    assert_eq!(bob.peat("data versions m result --fresh --json").ok().json()["total"], 3);
-    assert_eq!(ann.peat("data versions n result --fresh --json").ok().json()["total"], 2);
-    ann.peat("ledger verify").ok();
+    assert_eq!(bob.peat("data versions m result --fresh --json").ok().json()["total"], 4);
+    assert_eq!(ann.peat("data versions web result --fresh --json").ok().json()["total"], 2);
+    ann.peat("ledger verify --deep").ok();
 }
 
 #[test]
-fn a_held_lease_can_be_released_by_force_and_the_loser_is_parked() {
-    let (ann, bob) = two();
+fn two_clones_of_a_folder() {
+    let (ann, bob) = two(None, "infra");
+    what_ran_here_is_seen_there(&ann, &bob, "infra");
+    runs_take_turns(&ann, &bob);
+}
+
+#[test]
+fn two_clones_of_a_bucket() {
+    let server = S3Server::start().unwrap();
+    let (ann, bob) = two(Some(&Place::bucket(&server)), "infra");
+    what_ran_here_is_seen_there(&ann, &bob, "infra");
+    runs_take_turns(&ann, &bob);
+    assert!(server.keys().iter().all(|key| key.starts_with("peat/infra/")), "{:?}", server.keys());
+}
+
+/// The same on the server that `PEAT_TEST_STORE` and the usual AWS variables name; see `tests/servers`.
+#[test]
+fn real_server_two_clones() {
+    let Ok(url) = std::env::var("PEAT_TEST_STORE") else {
+        skip("two clones on a real server: PEAT_TEST_STORE is not set");
+        return;
+    };
+    let vars = std::env::vars().filter(|(name, _)| name.starts_with("AWS_")).collect();
+    let place = Place { url, flags: vec!["--path-style".to_owned()], vars };
+    let namespace = format!("story-{}", std::process::id());
+    let (ann, bob) = two(Some(&place), &namespace);
+    what_ran_here_is_seen_there(&ann, &bob, &namespace);
+    runs_take_turns(&ann, &bob);
+}
+
+#[test]
+fn a_store_that_lies_is_refused_and_nothing_changes() {
+    let server = S3Server::start().unwrap();
+    server.set_lie(Some(Lie::IgnoresCondition));
+    let place = Place::bucket(&server);
+    let mut ann = Sandbox::with_model("echo hi");
+    place.vars.iter().for_each(|(name, value)| ann.set(name, value));
+    let before = std::fs::read_to_string(ann.repo().join(".peat.yaml")).unwrap();
+    let refused = place.setup(&ann, "infra").status(1);
+    assert_eq!(refused.error()["code"], "store_refused", "{refused:?}");
+    assert_eq!(std::fs::read_to_string(ann.repo().join(".peat.yaml")).unwrap(), before);
+    ann.peat("model method run m execute").ok();
+}
+
+#[test]
+fn a_server_that_is_away_is_offline_and_reads_go_on() {
+    let server = S3Server::start().unwrap();
+    let (ann, _bob) = two(Some(&Place::bucket(&server)), "infra");
+    drop(server);
+    let run = ann.peat("model method run m execute --json").status(1);
+    assert_eq!((&run.error()["code"], run.out.as_str()), (&"offline".into(), ""), "{run:?}");
+    assert_eq!(ann.peat("data get m result --json").ok().json()["content"]["stdout"], "from ann");
+    assert_eq!(ann.peat("pending list --json").ok().json()["total"], 0);
+    let offline = ann.peat("model method run m execute --offline --json");
+    assert_eq!(offline.status, 1, "it is not in the ledger yet: {offline:?}");
+    assert_eq!(offline.json()["unleased"], true);
+    assert!(["commit_pending", "outcome_unknown"].contains(&offline.error()["code"].as_str().unwrap()), "{offline:?}");
+    assert_eq!(ann.peat("pending list --json").ok().json()["total"], 1);
+}
+
+#[test]
+fn a_taken_lease_parks_the_loser_and_it_can_be_adopted() {
+    let (ann, bob) = two(None, "infra");
     let args = ["model", "method", "run", "m", "execute", "--json", "--input", "run=touch started; sleep 3"];
     let holder = ann.command(args).spawn().unwrap();
     crate::runs::wait_for(&ann, "repo/started");
-    assert!(bob.peat("datastore lock release --force --model m --json").ok().json()["released"] == true);
+    assert_eq!(bob.peat("datastore lock release --force --model m --json").ok().json()["released"], true);
     bob.run(["model", "method", "run", "m", "execute", "--input", "run=echo after"]).ok();
     let ended = holder.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
@@ -73,4 +165,19 @@ fn a_held_lease_can_be_released_by_force_and_the_loser_is_parked() {
     assert_eq!(ann.run(["pending", "show", &change[..8], "--json"]).ok().json()["change"], change);
     ann.run(["pending", "adopt", change, "--json"]).ok();
     assert_eq!(ann.peat("pending list --json").ok().json()["total"], 0);
+    assert_eq!(bob.peat("data versions m result --fresh --json").ok().json()["total"], 3);
+}
+
+#[test]
+fn a_second_checkout_without_the_shared_store_says_so() {
+    let ann = Sandbox::with_model("echo hi");
+    ann.peat("model method run m execute").ok();
+    let bob = Sandbox::new();
+    for file in [".peat.yaml", "models/command/shell/m.yaml"] {
+        let text = std::fs::read_to_string(ann.repo().join(file)).unwrap();
+        bob.write(&format!("repo/{file}"), &text);
+    }
+    let missing = bob.peat("data get m result").status(1);
+    assert!(missing.err.contains("'peat datastore setup"), "{}", missing.err);
+    assert!(bob.peat("status").ok().out.contains("peat datastore setup"));
 }
