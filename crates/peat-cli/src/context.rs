@@ -149,7 +149,7 @@ impl Context {
     /// What the command cost so far, when `--stats` asks for it.
     pub fn stats(&self) -> Option<Stats> {
         let elapsed = self.env.monotonic().saturating_sub(self.started);
-        self.settings.stats.then(|| Stats::new(self.meter.snapshot().total(), elapsed))
+        self.settings.stats.then(|| Stats::new(&self.meter.snapshot(), elapsed))
     }
 }
 

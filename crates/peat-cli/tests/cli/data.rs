@@ -26,7 +26,7 @@ fn da02_get_the_newest_a_version_or_only_facts() {
     assert_eq!(sandbox.peat("data get --model m --name result --json --fresh").ok().json()["version"], 2);
     // To a pipe: the bytes as they are.
     assert_eq!(sandbox.peat("data get m result").ok().out, file);
-    assert_eq!(sandbox.peat("data get m log").ok().out, "[stdout]\ntwo\n[stderr]\n");
+    assert!(sandbox.peat("data get m log").ok().out.starts_with("[stdout]\ntwo\n[stderr]\n"));
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn commands_in_hints_and_pages_parse() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut sources = Vec::new();
     files(&root.join("crates"), ".rs", &mut sources);
-    files(&root.join("docs"), ".md", &mut sources);
+    files(&root.join("docs/manual"), ".md", &mut sources);
     sources.extend(
         ["README.md", "ETHOS.md", "CHANGELOG.md"].map(|name| root.join(name)).into_iter().filter(|p| p.exists()),
     );
