@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use peat_clone::{Item, LocalClone, Scope};
-use peat_types::{Error, Result, Unit};
+use peat_types::{Error, Kind, Result, Unit};
 use serde_json::Value;
 
 use crate::names::did_you_mean;
@@ -75,14 +75,33 @@ pub(crate) fn value_of(content_type: &str, bytes: &Bytes) -> Value {
 }
 
 impl Repo {
-    /// Brings the unit of a definition up to date when `fresh` asks for it.
+    /// The unit of a definition, brought up to date when `fresh` asks for it or when this clone does not know it yet.
     pub(crate) async fn scoped(&self, definition: &Definition, fresh: bool) -> Result<(&LocalClone, Unit)> {
         let clone = self.clone_of().await?;
         let unit = definition.unit()?;
-        if fresh {
-            clone.pull(&Scope::Units(vec![unit.clone()])).await?;
-        }
+        let known = || clone.units().map(|units| units.iter().any(|info| info.unit == unit));
+        let blank = clone.position()?.is_none() && !known()?;
+        self.look(clone, &Scope::Units(vec![unit.clone()]), fresh, blank).await?;
         Ok((clone, unit))
+    }
+
+    /// Everything, brought up to date when `fresh` asks for it or when this clone never saw everything.
+    pub(crate) async fn whole(&self, fresh: bool) -> Result<&LocalClone> {
+        let clone = self.clone_of().await?;
+        self.look(clone, &Scope::All, fresh, clone.position()?.is_none()).await?;
+        Ok(clone)
+    }
+
+    /// Pulls what is to be read. A `blank` clone (a new one, or one whose database was rebuilt) cannot tell "not there"
+    /// from "not seen yet", so it looks once; without the store the answer is what is here.
+    async fn look(&self, clone: &LocalClone, scope: &Scope, fresh: bool, blank: bool) -> Result<()> {
+        if !fresh && !blank {
+            return Ok(());
+        }
+        match clone.pull(scope).await {
+            Err(error) if !fresh && error.kind() == Kind::Offline => Ok(()),
+            pulled => pulled.map(drop),
+        }
     }
 
     /// `peat data get`.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use peat_clone::{Item, LocalClone, Scope};
+use peat_clone::{Item, LocalClone};
 use peat_types::{Error, Kind, Result, Unit};
 use serde_json::Value;
 
@@ -74,10 +74,7 @@ impl Repo {
 
     /// `peat model output search`, `peat model method history search`: newest first, at most `limit`.
     pub async fn output_search(&self, query: &str, limit: usize, fresh: bool) -> Result<OutputSearch> {
-        let clone = self.clone_of().await?;
-        if fresh {
-            clone.pull(&Scope::All).await?;
-        }
+        let clone = self.whole(fresh).await?;
         let names = self.model_names()?;
         let units: Vec<Unit> = clone.units()?.into_iter().map(|info| info.unit).collect();
         let word = query.trim().to_lowercase();
@@ -139,10 +136,7 @@ impl Repo {
     }
 
     async fn output_by_id(&self, wanted: &str, fresh: bool) -> Result<(&LocalClone, Found)> {
-        let clone = self.clone_of().await?;
-        if fresh {
-            clone.pull(&Scope::All).await?;
-        }
+        let clone = self.whole(fresh).await?;
         let units: Vec<Unit> = clone.units()?.into_iter().map(|info| info.unit).collect();
         let mut matches = Vec::new();
         for entry in entries(clone, &units)? {

@@ -241,7 +241,7 @@ async fn plan_delete(unit: &Unit, view: &dyn View) -> Result<Plan, Refusal> {
                         lease.user, lease.host, lease.since
                     ),
                 )
-                .with_hint("wait for its end, or end it with 'peat model cancel'")
+                .with_hint("wait for its end, or end it with 'peat model cancel <model>'")
                 .with_hint("'peat datastore lock status' shows who holds it"),
             ));
         }
@@ -269,7 +269,7 @@ fn plan_import(items: Vec<ImportItem>, unit: &Unit, view: &dyn View) -> Result<P
                     format!("{} exists in the shared datastore with another content", item.path),
                 )
                 .with_hint(
-                    "another checkout brought its own history of this model; 'peat data versions' there shows it",
+                    "another checkout brought its own history of this model; 'peat data versions <model> <name>' there shows it",
                 ),
             ));
         }

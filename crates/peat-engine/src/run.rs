@@ -25,6 +25,8 @@ pub(crate) use local::{LocalRun, LocalRuns};
 
 /// How long a run waits for somebody else's lease unless told otherwise.
 const WAIT: Duration = Duration::from_secs(60);
+/// How long a run that does not count on the store tries to commit its end before it leaves it for later.
+const OFFLINE_PATIENCE: Duration = Duration::from_secs(1);
 /// Leases handed to the programs of a method.
 const LEASE_VAR: &str = "PEAT_LEASE";
 /// Output id handed to the programs of a method.
@@ -122,7 +124,10 @@ impl Repo {
         let outcome = outcome?;
         let took = self.host().env.monotonic().saturating_sub(began);
         finish(&mut prepared.output, &outcome, self.host().env.now(), took);
-        let change = change::end(self.host(), &prepared, &outcome, request, &log.into_bytes());
+        let mut change = change::end(self.host(), &prepared, &outcome, request, &log.into_bytes());
+        if request.offline {
+            change.patience = OFFLINE_PATIENCE;
+        }
         let unleased = request.offline && prepared.method.kind.mutates();
         let ended = match run {
             Some(run) => run.end(change).await,

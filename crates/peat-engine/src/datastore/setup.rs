@@ -170,7 +170,7 @@ async fn copy_unit(from: &LocalClone, to: &LocalClone, unit: &Unit, items: &[Ite
             change.on_refusal = OnRefusal::Drop;
             to.commit(change).await.map_err(|e| {
                 e.context("the private datastore was not copied; the repository was left as it was")
-                    .with_hint("'peat datastore setup' can be run again: what arrived is not copied twice")
+                    .with_hint("'peat datastore setup <url>' can be run again: what arrived is not copied twice")
             })?;
             bytes = 0;
         }

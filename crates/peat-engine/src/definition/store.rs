@@ -183,7 +183,9 @@ pub(crate) fn edit(host: &Host, root: &Path, wanted: &str, text: &str) -> Result
             "the replacement has the id {} instead of {}, so '{}' would lose its data",
             after.id, before.id, before.name
         ))
-        .with_hint("keep the line 'id:' of the file; a new definition is made with 'peat model create'"));
+        .with_hint(
+            "keep the line 'id:' of the file; a new definition is made with 'peat model create <type> <name>'",
+        ));
     }
     if after.name != before.name {
         check_new_name(&after.name).map_err(unchanged)?;
