@@ -84,7 +84,7 @@ impl Inner {
             problems.extend(describe(status).map(|names| format!("{what}: {names}")));
         }
         let problem = (!problems.is_empty()).then(|| problems.join("; "));
-        let hint = "'peat sync --push' commits what can be; 'peat pending list' shows all";
+        let hint = "'peat datastore sync --push' commits what can be; 'peat pending list' shows all";
         Ok(finding("journal", problem, "no pending changes", hint))
     }
 
@@ -161,7 +161,7 @@ impl Inner {
         }
         let problem =
             (!stale.is_empty()).then(|| format!("held by processes of this clone that are gone: {}", some(&stale)));
-        Ok(finding("leases", problem, format!("{held} leases are held"), "'peat sync --push' releases them"))
+        Ok(finding("leases", problem, format!("{held} leases are held"), "'peat datastore sync --push' releases them"))
     }
 }
 

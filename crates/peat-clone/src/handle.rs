@@ -262,7 +262,7 @@ async fn open_ledger(
         Some(info) => Ok(Ledger::with_info(store, env, info.clone(), identity.clone, instance)),
         None => Ledger::open(store, env, identity.clone, instance).await?.ok_or_else(|| {
             Error::new(Kind::NotFound, format!("there is no namespace {} in {}", options.namespace, options.url))
-                .with_hint("create it with 'peat datastore setup', or correct the store's URL")
+                .with_hint("create it with 'peat datastore setup <url>', or correct the store's URL")
         }),
     }
 }

@@ -297,11 +297,9 @@ impl Inner {
         } else {
             ("commit_pending", format!("change {id} is not committed yet"))
         };
-        Ok(Outcome::Later(
-            error.context(message).with_code(code).with_hint(format!(
-                "nothing was lost: 'peat sync --push' tries again, 'peat pending show {id}' shows it"
-            )),
-        ))
+        Ok(Outcome::Later(error.context(message).with_code(code).with_hint(format!(
+            "nothing was lost: 'peat datastore sync --push' tries again, 'peat pending show {id}' shows it"
+        ))))
     }
 
     /// Puts a refused row aside.

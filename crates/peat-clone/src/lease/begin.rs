@@ -168,7 +168,7 @@ impl Begin {
         (waited >= self.wait).then(|| {
             Error::new(Kind::Contended, format!("{who}; waited {:.1} s", waited.as_secs_f64()))
                 .with_code("lock_timeout")
-                .with_hint("wait longer with --lock-timeout, or see 'peat model method history' for what it does")
+                .with_hint("wait longer with --lock-timeout, or see 'peat model output search' for what runs")
         })
     }
 

@@ -90,7 +90,7 @@ impl Ledger {
             ))
             .with_code("rollback")
             .with_hint("the bucket was set back or an old copy is being read: stop all writers, then compare")
-            .with_hint("nothing local was touched; 'peat datastore clone' into a new folder takes what is there"));
+            .with_hint("nothing local was touched; a clone below another PEAT_HOME takes what is there"));
         }
         self.saw(head);
         Ok(head)
@@ -98,7 +98,7 @@ impl Ledger {
 
     pub(super) fn empty_log(&self) -> Error {
         Error::damaged(format!("{} has an {} but no entry", self.store, key::NS))
-            .with_hint("if its creation was interrupted just now, run 'peat datastore setup' again to finish it")
+            .with_hint("if its creation was interrupted just now, run 'peat datastore setup <url>' again to finish it")
     }
 
     fn fork(&self, seq: Seq, why: &str) -> Error {
