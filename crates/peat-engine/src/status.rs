@@ -66,8 +66,8 @@ fn holder(names: &Names, info: LeaseInfo) -> LockHolder {
     }
 }
 
-async fn held(clone: &LocalClone, names: &Names) -> Result<Vec<LockHolder>> {
-    Ok(clone.leases().await?.into_iter().filter(|info| info.lease.held).map(|info| holder(names, info)).collect())
+fn held(clone: &LocalClone, names: &Names) -> Result<Vec<LockHolder>> {
+    Ok(clone.leases()?.into_iter().filter(|info| info.lease.held).map(|info| holder(names, info)).collect())
 }
 
 impl Repo {
@@ -104,7 +104,7 @@ impl Repo {
             units: units.len() as u64,
             items: units.iter().map(|unit| unit.items).sum(),
             pending,
-            leases: held(clone, &names).await?,
+            leases: held(clone, &names)?,
             notes,
         })
     }
@@ -230,7 +230,7 @@ impl Repo {
             }
             Err(error) => return Err(error),
         }
-        let leases = held(clone, &self.model_names()?).await?;
+        let leases = held(clone, &self.model_names()?)?;
         Ok(LockStatus {
             held: !leases.is_empty(),
             info: leases.first().cloned(),
@@ -256,7 +256,7 @@ impl Repo {
         let wanted = model.map(|model| self.definition(model).and_then(|d| d.unit())).transpose()?;
         let scope = wanted.clone().map_or(Scope::All, |unit| Scope::Units(vec![unit]));
         clone.pull(&scope).await?;
-        let mut held = clone.leases().await?;
+        let mut held = clone.leases()?;
         held.retain(|info| info.lease.held && wanted.as_ref().is_none_or(|unit| *unit == info.unit));
         let mut previous = None;
         for info in held {

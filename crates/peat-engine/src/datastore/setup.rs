@@ -118,7 +118,7 @@ impl Repo {
             )
             .with_hint("settle them with 'peat datastore sync --push', or decide about them: 'peat pending list'"));
         }
-        if let Some(info) = private.leases().await?.into_iter().find(|info| info.lease.held) {
+        if let Some(info) = private.leases()?.into_iter().find(|info| info.lease.held) {
             return Err(Error::new(
                 Kind::Contended,
                 format!("a run by {}@{} is in progress since {}", info.lease.user, info.lease.host, info.lease.since),
