@@ -49,6 +49,8 @@ pub struct RunRequest {
     pub lock_timeout: Option<Duration>,
     /// `--offline`: without a lease, committed later if it must be.
     pub offline: bool,
+    /// How long the end is tried to be committed before it is left pending; a minute, or a second with `offline`.
+    pub patience: Option<Duration>,
 }
 
 /// Hears what a run does while it does it. Must not block.
@@ -125,8 +127,8 @@ impl Repo {
         let took = self.host().env.monotonic().saturating_sub(began);
         finish(&mut prepared.output, &outcome, self.host().env.now(), took);
         let mut change = change::end(self.host(), &prepared, &outcome, request, &log.into_bytes());
-        if request.offline {
-            change.patience = OFFLINE_PATIENCE;
+        if let Some(patience) = request.patience.or(request.offline.then_some(OFFLINE_PATIENCE)) {
+            change.patience = patience;
         }
         let unleased = request.offline && prepared.method.kind.mutates();
         let ended = match run {

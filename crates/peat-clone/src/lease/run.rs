@@ -221,18 +221,18 @@ impl Run {
     /// [`beat`](Self::beat) to be polled.
     pub async fn lost(&self) -> Error {
         let mut lost = self.lost.subscribe();
-        let why = match lost.wait_for(Option::is_some).await {
-            Ok(why) => why.clone().unwrap_or_default(),
-            // The sender is in `self`, so it cannot be gone.
-            Err(_) => return std::future::pending().await,
-        };
+        // Copied out of its lock at once: a guard across the await below would make this future stay on one thread.
+        let seen = lost.wait_for(Option::is_some).await.map(|why| why.clone().unwrap_or_default());
+        // The sender is in `self`, so it cannot be gone.
+        let Ok(why) = seen else { return std::future::pending().await };
         Error::new(Kind::Conflict, why).with_code(LEASE_LOST)
     }
 
     /// Resolves once no beat got through for two thirds of the time-to-live: a method that is not safe to run twice
     /// should be cancelled. Needs [`beat`](Self::beat) to be polled.
     pub async fn silent(&self) {
-        if self.silent.subscribe().wait_for(|silent| *silent).await.is_err() {
+        let gone = self.silent.subscribe().wait_for(|silent| *silent).await.is_err();
+        if gone {
             std::future::pending::<()>().await;
         }
     }

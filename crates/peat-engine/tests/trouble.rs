@@ -1,0 +1,169 @@
+//! Stores that go away, leases that are lost, processes that die.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
+
+mod support;
+
+use std::time::Duration;
+
+use peat_engine::report::{RunStatus, json as machine};
+use peat_engine::{Cancel, CreateModel, Quiet, RunRequest};
+use peat_types::Kind;
+use serde_json::json;
+use support::{World, get, go, hints, request};
+
+#[tokio::test]
+async fn without_the_store_a_run_does_not_begin() {
+    let world = World::new();
+    let (_ann, repo) = world.shared("ann").await;
+    go(&repo, json!({"n": 1})).await;
+    world.cloud.off(true);
+    let error = repo.run(&request("m", json!({"n": 2})), &Cancel::default(), &Quiet).await.unwrap_err();
+    assert_eq!(error.code(), "offline");
+    assert!(hints(&error).contains("--offline"), "{}", hints(&error));
+    // What is here can be read.
+    assert_eq!(repo.data_get(&get("result")).await.unwrap().version, 1);
+    assert!(repo.pending_list().await.unwrap().changes.is_empty());
+    world.cloud.off(false);
+    assert_eq!(repo.output_search("", 10, true).await.unwrap().results.len(), 1);
+}
+
+#[tokio::test]
+async fn an_offline_run_is_unleased_and_committed_later() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    let (_bob, repo_b) = world.checkout(&ann, "bob");
+    go(&repo, json!({"n": 1})).await;
+    world.cloud.off(true);
+    let offline = RunRequest { offline: true, ..request("m", json!({"n": 2})) };
+    let ran = repo.run(&offline, &Cancel::default(), &Quiet).await.unwrap();
+    let error = ran.error.unwrap();
+    assert!(["commit_pending", "outcome_unknown"].contains(&error.code()), "{error:?}");
+    assert_eq!((ran.report.status, ran.report.unleased), (RunStatus::Succeeded, true));
+    assert!(hints(&error).contains("peat datastore sync --push"), "{}", hints(&error));
+    let report = machine(&ran.report);
+    assert_eq!(report["dataArtifacts"], json!([{"name": "result", "attributes": {"n": 2}}]));
+    let pending = repo.pending_list().await.unwrap();
+    assert_eq!((pending.total, pending.changes[0].models.as_slice()), (1, &["m".to_owned()][..]));
+    world.cloud.off(false);
+    // Somebody else was faster: the version is given at the commit.
+    assert_eq!(go(&repo_b, json!({"n": 3})).await.report.data_artifacts[0].version, Some(2));
+    let pushed = repo.sync(false, true).await.unwrap();
+    assert_eq!((pushed.changes_committed, pushed.errors.len()), (Some(1), 0), "{pushed:?}");
+    let data = repo.data_get(&get("result")).await.unwrap();
+    assert_eq!((data.version, data.content.unwrap()), (3, json!({"n": 2})));
+    let output = repo.output_get(&ran.report.output_id, false).await.unwrap();
+    assert!(output.unleased);
+    assert_eq!(output.status, RunStatus::Succeeded);
+}
+
+#[tokio::test]
+async fn an_end_that_cannot_be_committed_is_kept() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    let cloud = world.cloud.clone();
+    ann.during(move || {
+        cloud.off(true);
+        async {}
+    });
+    let mut run = request("m", json!({"n": 1}));
+    run.patience = Some(Duration::from_millis(300));
+    let ran = repo.run(&run, &Cancel::default(), &Quiet).await.unwrap();
+    let error = ran.error.unwrap();
+    assert!(["commit_pending", "outcome_unknown"].contains(&error.code()), "{error:?}");
+    assert_eq!(ran.report.status, RunStatus::Succeeded);
+    assert!(hints(&error).contains("peat datastore sync --push"));
+    world.cloud.off(false);
+    let pushed = repo.sync(false, false).await.unwrap();
+    assert_eq!((pushed.mode.as_str(), pushed.errors.len()), ("sync", 0), "{pushed:?}");
+    assert_eq!(repo.data_get(&get("result")).await.unwrap().version, 1);
+    assert_eq!(repo.output_get("m", false).await.unwrap().status, RunStatus::Succeeded);
+    assert!(!repo.lock_status().await.unwrap().held);
+    assert!(repo.pending_list().await.unwrap().changes.is_empty());
+}
+
+#[tokio::test]
+async fn results_of_a_lost_lease_are_kept_aside_until_somebody_decides() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    let (bob, repo_b) = world.checkout(&ann, "bob");
+    let force = repo_b.clone();
+    ann.during(move || {
+        let repo = force.clone();
+        async move {
+            assert!(repo.lock_release(Some("m"), false).await.is_err());
+            let released = repo.lock_release(Some("m"), true).await.unwrap();
+            assert_eq!(released.previous_holder.unwrap().holder, "ann@ann-host");
+        }
+    });
+    let ran = go(&repo, json!({"n": 1})).await;
+    let error = ran.error.unwrap();
+    assert_eq!(error.code(), "lease_lost", "{error:?}");
+    assert!(hints(&error).contains("peat pending"), "{}", hints(&error));
+    assert_eq!(repo_b.output_get("m", true).await.unwrap().status, RunStatus::Interrupted);
+    let _ = &bob;
+    go(&repo_b, json!({"n": 2})).await;
+    let pending = repo.pending_list().await.unwrap();
+    assert_eq!((pending.total, pending.changes[0].status.as_str()), (1, "parked"));
+    let id = pending.changes[0].change.to_string();
+    let shown = machine(&repo.pending_show(&id[..8]).await.unwrap());
+    assert_eq!(shown["content"][0]["text"], "{\"n\":1}");
+    assert_eq!(shown["schema"], "peat.pending.show/1");
+    let adopted = repo.pending_adopt(&id[..8], false).await.unwrap();
+    assert!(adopted.seq.is_some());
+    let data = repo.data_get(&get("result")).await.unwrap();
+    assert_eq!((data.version, data.content.unwrap()), (2, json!({"n": 1})));
+    assert!(repo.output_get(&ran.report.output_id, false).await.unwrap().unleased);
+    assert!(repo.pending_drop(&id).await.is_err());
+}
+
+#[tokio::test]
+async fn a_dead_run_is_interrupted_and_does_not_block() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    let waiting = request("m", json!({"wait": true}));
+    // Dropped in the middle, as a killed process would leave it.
+    let dead = ann.repo();
+    assert!(
+        ann.host
+            .env
+            .timeout(Duration::from_millis(300), dead.run(&waiting, &Cancel::default(), &Quiet))
+            .await
+            .is_none()
+    );
+    drop(dead);
+    let ran = go(&repo, json!({"n": 2})).await;
+    assert!(ran.error.is_none(), "{:?}", ran.error);
+    let history = repo.output_search("", 10, false).await.unwrap();
+    let statuses: Vec<_> = history.results.iter().map(|row| row.status).collect();
+    assert_eq!(statuses, [RunStatus::Succeeded, RunStatus::Interrupted]);
+    let output = repo.output_get(&history.results[1].id, false).await.unwrap();
+    assert_eq!(output.error.unwrap().code.as_deref(), Some("interrupted"));
+}
+
+#[tokio::test]
+async fn another_process_can_cancel_a_run() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    let request_shell = CreateModel { type_name: "command/shell".into(), name: "s".into(), global_args: vec![] };
+    repo.model_create(&request_shell, &|path| repo.read_input(path)).unwrap();
+    let mut run = request("s", json!({"run": "echo begun; sleep 68.25"}));
+    run.method = "execute".into();
+    let other = ann.repo();
+    let error = other.model_cancel(Some("s"), "").await.unwrap_err();
+    assert_eq!(error.kind(), Kind::NotFound);
+    let cancel = Cancel::default();
+    let (ran, cancelled) = tokio::join!(repo.run(&run, &cancel, &Quiet), async {
+        loop {
+            ann.host.env.sleep(Duration::from_millis(50)).await;
+            if let Ok(report) = other.model_cancel(Some("s"), "no longer needed").await {
+                return report;
+            }
+        }
+    });
+    assert_eq!((cancelled.count, cancelled.cancelled[0].status.as_str()), (1, "cancelled"));
+    let ran = ran.unwrap();
+    assert_eq!((ran.report.status, ran.error.unwrap().kind()), (RunStatus::Cancelled, Kind::Cancelled));
+    let output = repo.output_get("s", false).await.unwrap();
+    assert_eq!(output.error.unwrap().message, "cancelled on request: no longer needed");
+    assert_eq!(other.model_cancel(None, "").await.unwrap().count, 0);
+}
