@@ -1,0 +1,87 @@
+//! One command, measured: its time, its peak memory, and what it says it cost.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Failure;
+
+/// What one run of a command took.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Took {
+    /// Wall-clock time in milliseconds, from spawn to exit.
+    pub ms: f64,
+    /// Largest resident set of the process or any of its children, in KiB.
+    pub rss_kib: i64,
+    /// Exit status.
+    pub status: i32,
+    /// What it printed.
+    pub out: String,
+    /// What it said.
+    pub err: String,
+}
+
+/// Where and as whom commands run.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    /// The binary.
+    pub peat: PathBuf,
+    /// The repository.
+    pub repo: PathBuf,
+    /// Its `PEAT_HOME`.
+    pub home: PathBuf,
+    /// Key and secret for the store.
+    pub keys: Option<(String, String)>,
+}
+
+impl Machine {
+    /// Runs `peat` with these arguments through a process of its own, so that the peak memory is that command's alone.
+    pub fn measure(&self, args: &[&str]) -> Result<Took, Failure> {
+        let this = std::env::current_exe()?;
+        let mut command = Command::new(this);
+        command.arg("measure").arg(&self.peat).args(args).current_dir(&self.repo);
+        self.environment(&mut command);
+        let output = command.stderr(Stdio::inherit()).output()?;
+        let took: Took = serde_json::from_slice(&output.stdout)?;
+        if took.status != 0 {
+            return Err(format!("peat {}: exit {}\n{}{}", args.join(" "), took.status, took.out, took.err).into());
+        }
+        Ok(took)
+    }
+
+    /// Runs `peat … --json --stats` and gives its report, with the figures beside it.
+    pub fn report(&self, args: &[&str]) -> Result<(Took, Value), Failure> {
+        let mut all = args.to_vec();
+        all.extend(["--json", "--stats"]);
+        let took = self.measure(&all)?;
+        let report = serde_json::from_str(&took.out)?;
+        Ok((took, report))
+    }
+
+    fn environment(&self, command: &mut Command) {
+        command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", &self.home);
+        command.env("PEAT_HOME", &self.home).env("USER", "bench");
+        if let Some((key, secret)) = &self.keys {
+            command.env("AWS_ACCESS_KEY_ID", key).env("AWS_SECRET_ACCESS_KEY", secret).env("AWS_REGION", "us-east-1");
+        }
+    }
+}
+
+/// The other side of [`Machine::measure`]: spawns the command, waits, and prints a [`Took`] as JSON.
+#[allow(clippy::disallowed_methods)] // measuring real time is what this program is for
+pub(crate) fn measured(program: &Path, args: &[String]) -> Result<String, Failure> {
+    let begun = std::time::Instant::now();
+    let output = Command::new(program).args(args).stdin(Stdio::null()).output()?;
+    let ms = begun.elapsed().as_secs_f64() * 1000.0;
+    let took = Took {
+        ms,
+        rss_kib: getrusage(UsageWho::RUSAGE_CHILDREN)?.max_rss(),
+        status: output.status.code().unwrap_or(-1),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    };
+    Ok(serde_json::to_string(&took)?)
+}
