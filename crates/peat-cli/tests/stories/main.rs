@@ -1,0 +1,9 @@
+//! What a team does all day, told with real processes on two machines that share nothing but a bucket.
+//!
+//! By default the bucket is on the test kit's server. `PEAT_TEST_STORE` (a URL; the rest in the variables of the AWS
+//! tools) puts it on a server that somebody started, and `PEAT_STORY_RUNS` makes the loops longer.
+
+mod machine;
+mod reports;
+mod same_model;
+mod together;
