@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// The store of a story, with a prefix of its own.
 pub(crate) struct Shop {
-    server: Option<S3Server>,
+    _server: Option<S3Server>,
     url: String,
     vars: Vec<(String, String)>,
 }
@@ -20,10 +20,10 @@ impl Shop {
         let nth = NTH.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         if let Ok(url) = std::env::var("PEAT_TEST_STORE") {
             let vars = std::env::vars().filter(|(name, _)| name.starts_with("AWS_")).collect();
-            return Self { server: None, url: format!("{url}/story-{random}-{nth}"), vars };
+            return Self { _server: None, url: format!("{url}/story-{random}-{nth}"), vars };
         }
         let server = S3Server::start().unwrap();
-        Self { url: server.url(), vars: server.vars().to_vec(), server: Some(server) }
+        Self { url: server.url(), vars: server.vars().to_vec(), _server: Some(server) }
     }
 
     pub fn url(&self) -> &str {
@@ -32,14 +32,6 @@ impl Shop {
 
     pub fn vars(&self) -> &[(String, String)] {
         &self.vars
-    }
-
-    /// The server in this process, for stories that need to look at the wire. Says so when there is none.
-    pub fn in_process(&self, story: &str) -> Option<&S3Server> {
-        if self.server.is_none() {
-            eprintln!("SKIPPED: {story}, because it looks at the wire of the test kit's own server");
-        }
-        self.server.as_ref()
     }
 }
 

@@ -50,6 +50,7 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
         timeout: time(args.timeout.as_deref())?,
         lock_timeout: time(args.lock_timeout.as_deref())?,
         offline: args.offline,
+        patience: None,
     };
     let cancel = cx.cancel();
     for inputs in runs {
