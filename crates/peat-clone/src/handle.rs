@@ -94,7 +94,7 @@ impl LocalClone {
             .with_hint("the store was replaced: nothing was touched here; clone the new one into another folder"));
         }
         found.identity.info = Some(ledger.info().clone());
-        let db = Db::open(&env, &options.dir, &*options.reporter).await?;
+        let db = Db::open(&env, &options).await?;
         found.identity.save(&env, &options)?;
         drop(lock);
         let journal = Journal::new(options.dir.join("journal"), options.durability);

@@ -56,7 +56,10 @@ impl Inner {
                     let error = Error::new(Kind::Contended, "others were faster each time until the time was over");
                     return self.later(locked, error, false);
                 }
-                self.env.sleep(self.env.jitter(pause(tries))).await;
+                // Whoever ends a run goes first: everybody else on its unit can wait a little longer than it.
+                if !matches!(locked.row.header.role, Role::End { .. }) {
+                    self.env.sleep(self.env.jitter(pause(tries))).await;
+                }
             }
             let base = match Box::pin(self.base(&units, look)).await {
                 Ok(base) => base,
@@ -140,6 +143,8 @@ impl Inner {
                         return self.found(locked, seq, tx).await;
                     }
                     lost = true;
+                    // Time passed since the slot was lost; a look costs less than losing the next one as well.
+                    look = Look::Now;
                     searched = passed.last().map_or(searched, |entry| entry.state.seq);
                     match why {
                         // Behind the floor, or a reference that was taken for a living one is not.
@@ -147,8 +152,6 @@ impl Inner {
                             avoid_known = true;
                             look = Look::List;
                         }
-                        // Not moved as far as this clone knows: look again.
-                        Why::Moved(_) if passed.is_empty() => look = Look::Now,
                         Why::Moved(_) | Why::Horizon => {}
                     }
                     self.step_over(&passed, at).await?;

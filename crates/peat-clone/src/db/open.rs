@@ -11,7 +11,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::{Db, mark_of, sql};
 use crate::files;
-use crate::{Event, Reporter};
+use crate::{Durability, Event, Options};
 
 /// Raised whenever the tables change; another number means another program wrote the file, so it is built anew.
 const VERSION: i32 = 1;
@@ -40,15 +40,16 @@ CREATE TABLE observed(
 
 impl Db {
     /// Opens or builds the file. The caller holds the lock of the folder.
-    pub(crate) async fn open(env: &Env, dir: &Path, reporter: &dyn Reporter) -> Result<Self> {
-        let path = dir.join("state.db");
+    pub(crate) async fn open(env: &Env, options: &Options) -> Result<Self> {
+        let path = options.dir.join("state.db");
+        let reporter = &*options.reporter;
         let mut tries = 0;
         let conn = loop {
             if mark_of(&path).exists() {
                 reporter.report(Event::Rebuilt { why: "it was found damaged" });
-                break rebuild(env, &path)?;
+                break rebuild(env, &path, options.durability)?;
             }
-            match connect(&path) {
+            match connect(&path, options.durability) {
                 Ok(conn) => break conn,
                 // Another process is closing or checkpointing: that is no reason to throw the file away.
                 Err(e) if busy(&e) && tries < 20 => {
@@ -58,7 +59,7 @@ impl Db {
                 Err(e) if busy(&e) || cannot_be_helped(&e) => return Err(sql(e)),
                 Err(e) => {
                     reporter.report(Event::Rebuilt { why: &e.to_string() });
-                    break rebuild(env, &path)?;
+                    break rebuild(env, &path, options.durability)?;
                 }
             }
         };
@@ -75,11 +76,12 @@ fn cannot_be_helped(e: &rusqlite::Error) -> bool {
     matches!(e.sqlite_error_code(), Some(ErrorCode::DiskFull | ErrorCode::ReadOnly | ErrorCode::PermissionDenied))
 }
 
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
+fn connect(path: &Path, durability: Durability) -> rusqlite::Result<Connection> {
     let mut conn = Connection::open(path)?;
     conn.busy_timeout(BUSY)?;
     conn.pragma_update(None, "journal_mode", "WAL")?;
-    conn.pragma_update(None, "synchronous", "NORMAL")?;
+    let synchronous = if durability == Durability::Synced { "NORMAL" } else { "OFF" };
+    conn.pragma_update(None, "synchronous", synchronous)?;
     let version: i32 = conn.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
     match (version, tables) {
@@ -97,9 +99,9 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// Builds a new file beside and swaps it in.
-fn rebuild(env: &Env, path: &Path) -> Result<Connection> {
+fn rebuild(env: &Env, path: &Path, durability: Durability) -> Result<Connection> {
     let fresh = path.with_extension(format!("new-{:016x}", u64::from_le_bytes(env.random_bytes())));
-    connect(&fresh).map_err(sql)?.close().map_err(|(_, e)| sql(e))?;
+    connect(&fresh, durability).map_err(sql)?.close().map_err(|(_, e)| sql(e))?;
     // A log of the old file would be replayed into the new one.
     for extension in ["db-wal", "db-shm"] {
         files::remove(&path.with_extension(extension))?;
@@ -109,5 +111,5 @@ fn rebuild(env: &Env, path: &Path) -> Result<Connection> {
         files::remove(&path.with_extension(extension))?;
     }
     files::remove(&mark_of(path))?;
-    connect(path).map_err(sql)
+    connect(path, durability).map_err(sql)
 }

@@ -1,0 +1,253 @@
+//! What is on this machine: folder, index, journal, doctor.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::path::Path;
+use std::time::Duration;
+
+use common::{Opening, TestPlanner, World, change_append, change_bytes, change_put, noise, options, path, unit};
+use peat_clone::{Durability, Hydration, LocalClone, NewNamespace, PendingStatus, Scope};
+use peat_objects::{Fault, FileStore, Op};
+use peat_types::Kind;
+use std::sync::Arc;
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target)
+        } else {
+            drop(std::fs::copy(entry.path(), target))
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_index_is_disposable_and_the_journal_is_not() {
+    let world = World::new(1);
+    let a = world.open("a").await;
+    a.clone.commit(change_bytes("model/x", "data/1", noise(1, 3000))).await.unwrap();
+    a.pull().await;
+    a.faults.script_times(Op::Create, |_| true, 1, 100_000, Fault::Status(503));
+    let mut change = change_append("model/x", "kept");
+    change.patience = Duration::from_secs(1);
+    a.clone.commit(change).await.unwrap_err();
+    let facts = a.facts();
+    drop(a);
+    let db = world.dir("a").join("state.db");
+    let spoil: [fn(&Path); 5] = [
+        |db| std::fs::remove_file(db).unwrap(),
+        |db| std::fs::write(db, noise(3, 9000)).unwrap(),
+        |db| std::fs::write(db, b"").unwrap(),
+        // Another version wrote it.
+        |db| {
+            let bytes = std::fs::read(db).unwrap();
+            let mut other = bytes.clone();
+            other[60..64].copy_from_slice(&77_u32.to_be_bytes());
+            std::fs::write(db, other).unwrap();
+        },
+        |db| std::fs::write(db.with_extension("bad"), b"").unwrap(),
+    ];
+    for (n, spoil) in spoil.into_iter().enumerate() {
+        // A log of another file lies beside, too.
+        spoil(&db);
+        let a = world.open("a").await;
+        assert_eq!(a.clone.position().unwrap(), None, "{n}");
+        assert_eq!(a.clone.pending().unwrap().len(), 1);
+        a.pull().await;
+        assert_eq!(a.facts(), facts, "{n}");
+        assert_eq!(std::fs::read(a.clone.tree().join("data/1")).unwrap(), noise(1, 3000));
+        drop(a);
+    }
+    let a = world.open("a").await;
+    assert_eq!(a.clone.settle().await.unwrap().committed.len(), 1);
+    let left: Vec<_> = std::fs::read_dir(world.dir("a")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().contains("new-")), "{left:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_openings_at_once_wait_for_one_another() {
+    let world = World::new(2);
+    world.open("seed").await.put("model/x", "data/1", "1").await;
+    let machines = futures::future::join_all((0..8).map(|_| world.try_open("shared", Opening::default()))).await;
+    let ids: std::collections::BTreeSet<_> = machines.iter().map(|m| m.as_ref().unwrap().clone.id()).collect();
+    assert_eq!(ids.len(), 1);
+    let pulls = machines.iter().map(|m| m.as_ref().unwrap().clone.pull(&Scope::All));
+    for pulled in futures::future::join_all(pulls.map(|pull| async { pull.await })).await {
+        pulled.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copied_folder_is_another_clone() {
+    let world = World::new(3);
+    let a = world.open("a").await;
+    a.pull().await;
+    let run = a.begin("model/x").await.unwrap();
+    a.killer.arm("commit.planned", 1);
+    assert!(a.killer.run(a.begin("model/y")).await.is_none());
+    copy(&world.dir("a"), &world.dir("copy"));
+    let b = world.open("copy").await;
+    assert_ne!(a.clone.id(), b.clone.id());
+    // The original's run lives, and its start is the original's to resolve.
+    b.clone.settle().await.unwrap();
+    assert!(b.clone.pending().unwrap().is_empty());
+    b.pull().await;
+    assert!(b.clone.leases().unwrap()[0].lease.held);
+    run.end(common::change_end("model/x")).await.unwrap();
+    let id = b.clone.id();
+    drop(b);
+    assert_eq!(world.open("copy").await.clone.id(), id);
+    // Moved within a file system, it stays the same.
+    let id = a.clone.id();
+    drop((run, a));
+    std::fs::rename(world.dir("a"), world.dir("moved")).unwrap();
+    assert_eq!(world.open("moved").await.clone.id(), id);
+}
+
+/// Both copies of a folder have the same pending change: it still comes once.
+#[tokio::test(start_paused = true)]
+async fn a3_copies_of_a_pending_change_are_one_change() {
+    let world = World::new(4);
+    let a = world.open("a").await;
+    a.pull().await;
+    a.killer.arm("commit.planned", 1);
+    assert!(a.killer.run(a.clone.commit(change_append("model/x", "1"))).await.is_none());
+    drop(a);
+    copy(&world.dir("a"), &world.dir("copy"));
+    let (a, b) = (world.open("a").await, world.open("copy").await);
+    let (one, two) = tokio::join!(a.clone.settle(), b.clone.settle());
+    assert_eq!((one.unwrap().committed.len(), two.unwrap().committed.len()), (1, 1));
+    a.pull().await;
+    assert_eq!(a.paths("model/x").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_store_or_namespace_needs_another_folder() {
+    let world = World::new(5);
+    let a = world.open("a").await;
+    drop(a);
+    let open = |url: &str, namespace: &str| {
+        let mut options =
+            options(Arc::new(world.memory.clone()), &world.dir("a"), "a", Hydration::Full, Durability::Process);
+        options.url = url.to_owned();
+        options.namespace = namespace.parse().unwrap();
+        LocalClone::open(options, world.env.clone(), Arc::new(TestPlanner))
+    };
+    for (url, namespace) in [("memory:other", "default"), ("memory:test", "other")] {
+        assert_eq!(open(url, namespace).await.unwrap_err().kind(), Kind::Invalid);
+    }
+    open("memory:test", "default").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn opening_what_is_not_there_says_so() {
+    let world = World::new(6);
+    let options = options(Arc::new(world.memory.clone()), &world.dir("a"), "a", Hydration::Full, Durability::Process);
+    let error = LocalClone::open(options, world.env.clone(), Arc::new(TestPlanner)).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::NotFound);
+    assert!(world.memory.keys().is_empty());
+}
+
+/// No request from the second opening on.
+#[tokio::test(start_paused = true)]
+async fn opening_makes_no_request() {
+    let world = World::new(7);
+    world.open("seed").await;
+    world.open("a").await;
+    let a = world.open("a").await;
+    assert_eq!(a.meter.snapshot().total().requests, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_doctor_finds_what_is_wrong() {
+    let world = World::new(8);
+    let a = world.open("a").await;
+    a.clone.commit(change_bytes("model/x", "data/1", noise(1, 3000))).await.unwrap();
+    a.clone.commit(change_bytes("model/x", "data/2", noise(2, 3000))).await.unwrap();
+    a.pull().await;
+    let (findings, requests) = a.counted(a.clone.doctor()).await;
+    let findings = findings.unwrap();
+    assert!(findings.iter().all(|finding| finding.passed && finding.hint.is_none()), "{findings:?}");
+    assert!(requests.total() <= 1, "{requests}");
+    std::fs::remove_file(a.clone.tree().join("data/1")).unwrap();
+    std::fs::write(a.clone.tree().join("data/2"), "short").unwrap();
+    std::fs::write(a.clone.tree().join("data/foreign"), "mine").unwrap();
+    a.clone.commit(change_put("model/y", "data/2", "also mine")).await.unwrap();
+    a.clone
+        .commit(peat_clone::NewChange::new("refuse", vec![unit("model/x")], serde_json::json!({})))
+        .await
+        .unwrap_err();
+    std::fs::write(world.dir("a").join("journal/00112233445566778899aabbccddeeff.change"), "half").unwrap();
+    drop(a.begin("model/z").await.unwrap());
+    let findings = a.clone.doctor().await.unwrap();
+    let failed: Vec<_> = findings.iter().filter(|finding| !finding.passed).map(|finding| finding.check).collect();
+    assert_eq!(failed, ["journal", "tree", "paths", "leases"], "{findings:?}");
+    let tree = findings.iter().find(|finding| finding.check == "tree").unwrap();
+    for part in ["missing: data/1", "foreign: data/foreign"] {
+        assert!(tree.message.contains(part), "{tree:?}");
+    }
+    // Reading repairs.
+    for at in ["data/1", "data/2"] {
+        let item = a.clone.item(&unit("model/x"), &path(at)).unwrap().unwrap();
+        assert_eq!(a.clone.content(&item).await.unwrap().len(), 3000);
+    }
+    assert!(a.clone.tree().join("data/1").exists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_row_is_shown_and_never_sent() {
+    let world = World::new(9);
+    let a = world.open("a").await;
+    a.pull().await;
+    a.killer.arm("journal.added", 1);
+    let mut change = change_append("model/x", "1");
+    change.contents = vec![noise(1, 100)];
+    assert!(a.killer.run(a.clone.commit(change)).await.is_none());
+    let row = std::fs::read_dir(world.dir("a").join("journal"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "change"))
+        .unwrap();
+    let whole = std::fs::read(&row).unwrap();
+    for at in (0..whole.len()).step_by(7) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        std::fs::write(&row, &bytes).unwrap();
+        let rows = a.clone.pending().unwrap();
+        assert_eq!((rows[0].status, rows[0].kind.as_str()), (PendingStatus::Parked, "unreadable"), "byte {at}");
+        std::fs::write(&row, &bytes[..at]).unwrap();
+        assert_eq!(a.clone.pending().unwrap()[0].status, PendingStatus::Parked);
+    }
+    assert!(a.clone.settle().await.unwrap().committed.is_empty());
+    assert!(row.exists());
+    std::fs::write(&row, &whole).unwrap();
+    assert_eq!(a.clone.settle().await.unwrap().committed.len(), 1);
+}
+
+/// With everything synced, on a store of files, by two machines.
+#[tokio::test]
+async fn on_files_with_every_sync() {
+    let world = World::new(10);
+    let bucket = tempfile::tempdir().unwrap();
+    let open = async |name: &str| {
+        let store = FileStore::new(bucket.path(), peat_objects::Durability::Full, &world.env);
+        let options = options(Arc::new(store), &world.dir(name), name, Hydration::Full, Durability::Synced);
+        LocalClone::create(options, world.env.clone(), Arc::new(TestPlanner), NewNamespace::default()).await.unwrap()
+    };
+    let (a, b) = (open("a").await, open("b").await);
+    a.commit(change_bytes("model/x", "data/big", noise(1, 300_000))).await.unwrap();
+    let run = b.begin(common::new_run("model/x", Duration::ZERO)).await.unwrap();
+    run.end(common::change_end("model/x")).await.unwrap();
+    a.pull(&Scope::All).await.unwrap();
+    b.pull(&Scope::All).await.unwrap();
+    let names = |clone: &LocalClone| clone.items(&unit("model/x"), "").unwrap();
+    assert_eq!(names(&a), names(&b));
+    assert_eq!(names(&a).len(), 4);
+    assert!(a.verify(true).await.unwrap().findings.is_empty());
+    let other = open("c").await;
+    assert_eq!(other.info().owner, "repo");
+}
