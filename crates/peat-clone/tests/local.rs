@@ -18,9 +18,9 @@ fn copy(from: &Path, to: &Path) {
         let entry = entry.unwrap();
         let target = to.join(entry.file_name());
         if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target)
+            copy(&entry.path(), &target);
         } else {
-            drop(std::fs::copy(entry.path(), target))
+            std::fs::copy(entry.path(), target).unwrap();
         }
     }
 }
@@ -76,7 +76,7 @@ async fn first_openings_at_once_wait_for_one_another() {
     let ids: std::collections::BTreeSet<_> = machines.iter().map(|m| m.as_ref().unwrap().clone.id()).collect();
     assert_eq!(ids.len(), 1);
     let pulls = machines.iter().map(|m| m.as_ref().unwrap().clone.pull(&Scope::All));
-    for pulled in futures::future::join_all(pulls.map(|pull| async { pull.await })).await {
+    for pulled in futures::future::join_all(pulls).await {
         pulled.unwrap();
     }
 }
