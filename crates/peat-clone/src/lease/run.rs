@@ -171,12 +171,9 @@ impl Run {
                 self.over().await;
                 Ok(*committed)
             }
-            Outcome::Refused(error) if error.code() == LEASE_LOST => {
-                self.over().await;
-                inner.refused(&mut locked, error, on_refusal)
-            }
             Outcome::Refused(error) => {
-                // The lease is still held, and nobody will free it with these results.
+                // What it still holds nobody will free with these results: all of its leases or, when only that of a
+                // parent is lost, its own.
                 let refused = inner.refused(&mut locked, error, on_refusal);
                 self.give_back().await;
                 self.over().await;
