@@ -1,5 +1,5 @@
 //! Making repositories and choosing datastores.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
 
 mod support;
 
