@@ -239,6 +239,8 @@ impl Repo {
         let outcome = {
             let heart = beats::Heart::start(host.beats, run.as_ref());
             let watch = watch(host, request.timeout, cancel, &inner, run.as_deref(), heart.inline());
+            let asked = async { inner.cancel(local.cancelled(&host.env).await) };
+            let watch = async { futures::join!(watch, asked).0 };
             let mut watch = pin!(watch);
             let outcome = tokio::select! {
                 outcome = prepared.of.execute(&call) => Ok(outcome),
@@ -307,6 +309,11 @@ async fn watch(
     };
     futures::join!(forward, over, lost, silent, beating);
     std::future::pending().await
+}
+
+fn given_up(prepared: &Prepared, reason: &Reason) -> Error {
+    let name = &prepared.definition.name;
+    Error::new(Kind::Cancelled, format!("the run of '{name}' was given up before it began: {}", reason.text()))
 }
 
 fn not_begun(error: Error, prepared: &Prepared) -> Error {

@@ -307,7 +307,10 @@ impl Repo {
         let mut cancelled: Vec<CancelledRun> =
             alive.iter().map(|run| row(run, if runs.alive(run) { "cancelling" } else { "cancelled" })).collect();
         cancelled.extend(dead.iter().map(|run| row(run, "interrupted")));
+        let one = cancelled.first().filter(|_| definition.is_some());
         Ok(CancelReport {
+            id: one.map(|run| run.id.clone()),
+            status: one.map(|run| run.status.clone()),
             count: cancelled.len() as u64,
             cancelled,
             reason: (!reason.is_empty()).then(|| reason.to_owned()),

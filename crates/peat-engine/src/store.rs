@@ -46,8 +46,9 @@ pub trait Opener: Send + Sync {
     /// Opens the store a datastore setting describes. Nothing is requested of it.
     fn open(&self, settings: &Datastore, env: &Env) -> Result<Opened>;
 
-    /// Tries whether the store keeps what a ledger needs: the verdict, or the error that names what it cannot do.
-    async fn probe(&self, opened: &Opened, env: &Env) -> Result<Value>;
+    /// Tries whether a store, narrowed to the namespace to be, keeps what a ledger needs: the verdict, or the error that
+    /// names what it cannot do. Nothing outside the namespace is touched, so rights to that are enough.
+    async fn probe(&self, store: &Arc<dyn Store>, env: &Env) -> Result<Value>;
 }
 
 /// Real stores.
@@ -78,8 +79,8 @@ impl Opener for Real {
         Ok(Opened { store: open(&url, &options, env)?, url: url.to_string(), kind, folder })
     }
 
-    async fn probe(&self, opened: &Opened, env: &Env) -> Result<Value> {
-        let verdict = probe(&*opened.store, env).await?;
+    async fn probe(&self, store: &Arc<dyn Store>, env: &Env) -> Result<Value> {
+        let verdict = probe(&**store, env).await?;
         serde_json::to_value(verdict).map_err(|e| Error::internal("the verdict of the probe").with_source(e))
     }
 }

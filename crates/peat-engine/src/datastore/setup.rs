@@ -11,6 +11,7 @@ use bytes::Bytes;
 use peat_clone::{Item, LocalClone, NewChange, NewNamespace, OnRefusal};
 use peat_objects::Range;
 use peat_types::{Error, Kind, Namespace, Result, Unit};
+use serde_json::Value;
 
 use crate::planner::{self, DomainPlanner, ImportItem};
 use crate::repo::{Datastore, MARKER, Place, options, place, with_datastore};
@@ -48,19 +49,25 @@ impl Repo {
         request.datastore.hydration()?;
         let namespace: Namespace = request.datastore.namespace()?;
         let target = place(host, self.root(), repo_id, Some(&request.datastore))?;
-        if target.opened.folder.as_deref() == Some(&*self.root().join(crate::LOCAL).join("store")) {
+        let own = self.root().join(crate::LOCAL).join("store");
+        if target.opened.folder.as_ref() == Some(&own) {
             return Err(Error::invalid("that is the private datastore of this repository")
                 .with_hint("choose a folder outside .peat/, or a bucket: 'peat datastore setup s3://bucket/prefix'"));
         }
+        let copy = self.marker().datastore.is_none() && !request.skip_migration && own.is_dir();
+        if copy {
+            self.copyable().await?;
+        }
         target.opened.init()?;
-        let probe = host.stores.probe(&target.opened, &host.env).await?;
         let store = target.opened.within(namespace.as_str())?;
         let created = store.get("ns.json", Range::All).await?.is_none();
-        let new = NewNamespace { probe: probe.clone(), ..NewNamespace::default() };
-        let shared =
-            LocalClone::create(options(host, &target, repo_id)?, host.env.clone(), Arc::new(DomainPlanner), new)
-                .await
-                .map_err(|e| taken(e, &target))?;
+        // Who joins may only be allowed to read, and whoever created the namespace has asked already.
+        let probe = if created { host.stores.probe(&store, &host.env).await? } else { Value::Null };
+        let new = NewNamespace { probe, ..NewNamespace::default() };
+        let planner = Arc::new(DomainPlanner);
+        let shared = LocalClone::create(options(host, &target, repo_id)?, host.env.clone(), planner, new)
+            .await
+            .map_err(|e| taken(e, &target))?;
         let mut warnings = Vec::new();
         let mut copied = Copied::default();
         let mut kept = None;
@@ -69,15 +76,14 @@ impl Repo {
                 warnings.push(format!("what is in {} stays there and is not copied", before.url));
             }
             Some(_) => {}
+            None if copy => {
+                copied = self.copy_private(&shared).await?;
+                kept = Some(own);
+            }
             None => {
-                let folder = self.root().join(crate::LOCAL).join("store");
-                if folder.is_dir() {
-                    if request.skip_migration {
-                        warnings.push("the private datastore was not copied".to_owned());
-                    } else {
-                        copied = self.copy_private(&shared).await?;
-                    }
-                    kept = Some(folder);
+                if own.is_dir() {
+                    warnings.push("the private datastore was not copied".to_owned());
+                    kept = Some(own);
                 }
             }
         }
@@ -93,7 +99,7 @@ impl Repo {
             bytes_copied: copied.bytes,
             units_copied: copied.units,
             kept_private_store: kept,
-            probe,
+            probe: shared.info().probe.clone(),
             warnings,
         })
     }
@@ -105,7 +111,8 @@ impl Repo {
         files::write(&self.host().env, &path, with_datastore(&text, datastore)?.as_bytes())
     }
 
-    async fn copy_private(&self, shared: &LocalClone) -> Result<Copied> {
+    /// Whether the private ledger is at rest, so that a copy of it is whole.
+    async fn copyable(&self) -> Result<()> {
         let private = self.clone_of().await?;
         let pending = private.pending()?;
         if !pending.is_empty() {
@@ -125,6 +132,11 @@ impl Repo {
             )
             .with_hint("wait for its end, or end it with 'peat model cancel --all', then run the command again"));
         }
+        Ok(())
+    }
+
+    async fn copy_private(&self, shared: &LocalClone) -> Result<Copied> {
+        let private = self.clone_of().await?;
         let mut copied = Copied::default();
         for info in private.units()? {
             let mut items = private.items(&info.unit, "")?;

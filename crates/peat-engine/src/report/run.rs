@@ -129,6 +129,12 @@ pub struct CancelledRun {
 /// `peat model cancel`.
 #[derive(Clone, Debug, Serialize)]
 pub struct CancelReport {
+    /// Id of the output, when one model was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// What became of it, when one model was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
     /// The runs that were told to end.
     pub cancelled: Vec<CancelledRun>,
     /// How many.

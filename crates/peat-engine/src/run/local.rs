@@ -6,11 +6,15 @@
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use peat_types::{Env, Error, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{Definition, Output};
+use crate::{Definition, Output, Reason};
+
+/// How often the cancel file is looked for.
+const POLL: Duration = Duration::from_millis(200);
 
 /// A run as its file says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -115,6 +119,19 @@ impl LocalRuns {
 }
 
 impl Entered {
+    /// Resolves once somebody asked for the end of the run. A program is ended by its supervisor, which looks at the same
+    /// file, even when this process is busy; this is for everything else.
+    pub async fn cancelled(&self, env: &Env) -> Reason {
+        let file = self.cancel_file();
+        loop {
+            env.sleep(POLL).await;
+            if file.exists() {
+                let text = fs::read_to_string(&file).unwrap_or_default();
+                return Reason::Request(text.trim().to_owned());
+            }
+        }
+    }
+
     /// The file whose existence ends the run.
     pub fn cancel_file(&self) -> PathBuf {
         self.path.with_extension("cancel")

@@ -97,9 +97,9 @@ impl Opener for Stores {
         Real { options }.open(settings, env)
     }
 
-    async fn probe(&self, opened: &Opened, _: &Env) -> Result<Value> {
+    async fn probe(&self, store: &Arc<dyn Store>, _: &Env) -> Result<Value> {
         if self.unfit.load(Ordering::SeqCst) {
-            return Err(Error::new(Kind::Unsupported, format!("{} is unfit", opened.url)).with_code("store_refused"));
+            return Err(Error::new(Kind::Unsupported, format!("{store} is unfit")).with_code("store_refused"));
         }
         Ok(json!({"fit": true}))
     }
