@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use peat_clone::{Durability, Reporter, Silent};
+use peat_clone::{Durability, Params, Reporter, Silent};
 use peat_types::Env;
 
 use crate::types::Registry;
@@ -41,6 +41,8 @@ pub struct Host {
     pub beats: Beats,
     /// How long the programs of methods are waited for.
     pub patience: Patience,
+    /// Limits of the ledgers that this process makes.
+    pub params: Params,
     /// How a store is opened; tests put a store in memory here.
     pub stores: Arc<dyn crate::store::Opener>,
 }
@@ -87,6 +89,7 @@ impl Host {
             types: Registry::builtin(),
             beats: Beats::Thread,
             patience: Patience::default(),
+            params: Params::default(),
             stores: Arc::new(crate::store::Real::default()),
         }
     }

@@ -35,6 +35,7 @@ pub use definition::{CreateModel, Definition};
 pub use host::{Beats, Host, Patience};
 pub use names::normalize_type;
 pub use outputs::OutputDataGet;
+pub use peat_clone::Params;
 pub use process::supervise;
 pub use record::{Artifacts, DataArtifact, Metadata, Output, Owner, Provenance, RunError};
 pub use repo::{Datastore, InitRequest, LOCAL, MARKER, Marker, Repo};

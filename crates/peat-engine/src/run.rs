@@ -110,15 +110,13 @@ impl Repo {
             }
         }
         let leased = prepared.method.kind.mutates() && !request.offline;
+        let local = LocalRuns::new(&place.dir).enter(&self.host().env, &prepared.definition, &prepared.output)?;
         let run = tokio::select! {
             biased;
             run = self.begin(clone, &prepared, request, leased, capability) => run?,
-            reason = cancel.cancelled() => {
-                let text = format!("the run of '{}' was given up before it began: {}", prepared.definition.name, reason.text());
-                return Err(Error::new(Kind::Cancelled, text));
-            }
+            reason = cancel.cancelled() => return Err(given_up(&prepared, &reason)),
+            reason = local.cancelled(&self.host().env) => return Err(given_up(&prepared, &reason)),
         };
-        let local = LocalRuns::new(&place.dir).enter(&self.host().env, &prepared.definition, &prepared.output)?;
         observer.started(&prepared.output.id);
         let began = self.host().env.monotonic();
         let log = log::RunLog::new(&self.host().env);

@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use peat_engine::report::{RunStatus, json as machine};
-use peat_engine::{Cancel, CreateModel, Quiet, RunRequest};
+use peat_engine::{Beats, Cancel, CreateModel, Quiet, RunRequest};
 use peat_types::Kind;
 use serde_json::json;
 use support::{World, get, go, hints, request};
@@ -138,6 +138,87 @@ async fn a_dead_run_is_interrupted_and_does_not_block() {
     assert_eq!(statuses, [RunStatus::Succeeded, RunStatus::Interrupted]);
     let output = repo.output_get(&history.results[1].id, false).await.unwrap();
     assert_eq!(output.error.unwrap().code.as_deref(), Some("interrupted"));
+}
+
+#[tokio::test]
+async fn a_run_notices_that_its_lease_is_lost_and_ends() {
+    let world = World::new();
+    for beats in [Beats::Thread, Beats::Inline] {
+        let (mut ann, _) = world.on("ann", if beats == Beats::Thread { "one" } else { "two" }).await;
+        ann.host.beats = beats;
+        let repo = ann.repo();
+        let (bob, repo_b) = world.checkout(&ann, "bob");
+        let (waiting, cancel) = (request("m", json!({"wait": true})), Cancel::default());
+        let (ran, released) = tokio::join!(repo.run(&waiting, &cancel, &Quiet), async {
+            bob.host.env.sleep(Duration::from_millis(200)).await;
+            repo_b.lock_release(None, true).await.unwrap()
+        });
+        assert!(released.released);
+        let ran = ran.unwrap();
+        assert_eq!(ran.error.unwrap().code(), "lease_lost");
+        assert_eq!(repo.pending_list().await.unwrap().changes[0].code.as_deref(), Some("lease_lost"));
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_hears_nothing_from_the_store_ends() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    let waiting = RunRequest { patience: Some(Duration::from_millis(200)), ..request("m", json!({"wait": true})) };
+    let cancel = Cancel::default();
+    let (ran, ()) = tokio::join!(repo.run(&waiting, &cancel, &Quiet), async {
+        ann.host.env.sleep(Duration::from_millis(200)).await;
+        world.cloud.off(true);
+    });
+    let error = ran.unwrap().error.unwrap();
+    assert!(["commit_pending", "outcome_unknown"].contains(&error.code()), "{error:?}");
+    world.cloud.off(false);
+    repo.sync(false, true).await.unwrap();
+    assert!(repo.output_get("m", true).await.unwrap().error.unwrap().message.contains("heartbeat"));
+}
+
+#[tokio::test]
+async fn two_processes_of_one_machine_take_turns() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    let env = ann.host.env.clone();
+    ann.during(move || {
+        let env = env.clone();
+        async move { env.sleep(Duration::from_millis(1200)).await }
+    });
+    // Longer than the lease lives without a beat.
+    let other = ann.repo();
+    let (first, second) = tokio::join!(go(&repo, json!({"n": 1})), async {
+        ann.host.env.sleep(Duration::from_millis(100)).await;
+        go(&other, json!({"n": 2})).await
+    });
+    assert!(first.error.is_none() && second.error.is_none(), "{:?} {:?}", first.error, second.error);
+    assert_eq!(second.report.data_artifacts[0].version, Some(2));
+    assert_eq!(repo.output_search("interrupted", 10, true).await.unwrap().results.len(), 0);
+}
+
+#[tokio::test]
+async fn a_waiting_run_can_be_cancelled() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    let (_bob, repo_b) = world.checkout(&ann, "bob");
+    let (stop, waiting) = (Cancel::default(), request("m", json!({"wait": true})));
+    let (held, given_up) = tokio::join!(repo.run(&waiting, &stop, &Quiet), async {
+        ann.host.env.sleep(Duration::from_millis(200)).await;
+        let (blocked, quiet) = (request("m", json!({})), Cancel::default());
+        let (blocked, cancelled) = tokio::join!(repo_b.run(&blocked, &quiet, &Quiet), async {
+            ann.host.env.sleep(Duration::from_millis(300)).await;
+            repo_b.model_cancel(Some("m"), "changed my mind").await.unwrap()
+        });
+        stop.cancel(peat_engine::Reason::Interrupt);
+        assert_eq!(cancelled.status.as_deref(), Some("cancelled"));
+        blocked.unwrap_err()
+    });
+    assert_eq!(given_up.kind(), Kind::Cancelled);
+    assert!(given_up.to_string().contains("changed my mind"));
+    assert_eq!(held.unwrap().report.status, RunStatus::Cancelled);
+    assert!(!repo.lock_status().await.unwrap().held);
+    assert!(go(&repo_b, json!({"n": 1})).await.error.is_none());
 }
 
 #[tokio::test]

@@ -63,7 +63,7 @@ impl Repo {
         let created = store.get("ns.json", Range::All).await?.is_none();
         // Who joins may only be allowed to read, and whoever created the namespace has asked already.
         let probe = if created { host.stores.probe(&store, &host.env).await? } else { Value::Null };
-        let new = NewNamespace { probe, ..NewNamespace::default() };
+        let new = NewNamespace { params: host.params.clone(), probe };
         let planner = Arc::new(DomainPlanner);
         let shared = LocalClone::create(options(host, &target, repo_id)?, host.env.clone(), planner, new)
             .await
@@ -87,7 +87,8 @@ impl Repo {
                 }
             }
         }
-        self.switch(&request.datastore)?;
+        // The canonical spelling, so that every checkout means the same clone.
+        self.switch(&Datastore { url: target.opened.url.clone(), ..request.datastore.clone() })?;
         Ok(DatastoreSetup {
             kind: target.opened.kind.to_owned(),
             url: target.opened.url,

@@ -139,7 +139,7 @@ pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(L
 
 async fn create(host: &Host, place: &Place, repo_id: &str) -> Result<LocalClone> {
     place.opened.init()?;
-    let new = NewNamespace { probe: json!({"private": true}), ..NewNamespace::default() };
+    let new = NewNamespace { params: host.params.clone(), probe: json!({"private": true}) };
     LocalClone::create(options(host, place, repo_id)?, host.env.clone(), Arc::new(DomainPlanner), new).await
 }
 

@@ -196,6 +196,8 @@ impl World {
         user.clone_into(&mut host.user);
         host.hostname = format!("{user}-host");
         host.durability = Durability::Process;
+        // Beats every 300 ms instead of every 10 s.
+        host.params.lease_ttl_ms = 900;
         host.stores = self.stores.clone();
         let hook: Arc<Mutex<Option<Hook>>> = Arc::default();
         let shell = Registry::builtin().get("command/shell").unwrap().clone();
@@ -205,10 +207,15 @@ impl World {
 
     /// A machine with a repository on the cloud and a model `m`.
     pub async fn shared(&self, user: &str) -> (Machine, Repo) {
+        self.on(user, "ops").await
+    }
+
+    /// The same in a namespace of its own.
+    pub async fn on(&self, user: &str, namespace: &str) -> (Machine, Repo) {
         let machine = self.machine(user, &[]);
         machine.init().await;
         let repo = machine.repo();
-        repo.datastore_setup(&setup("memory:", "ops")).await.unwrap();
+        repo.datastore_setup(&setup("memory:", namespace)).await.unwrap();
         let repo = machine.repo();
         machine.model(&repo, "m");
         (machine, repo)
