@@ -4,6 +4,8 @@
 //! Appending versions commutes: two runs that ended at once get one number each, whoever comes first.
 
 mod ops;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
