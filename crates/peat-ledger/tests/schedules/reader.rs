@@ -8,8 +8,8 @@ use peat_ledger::{Follow, Ledger, State};
 use peat_testkit::sim::{Machine, Process};
 use peat_types::{Kind, Result, Seq, Unit};
 
-use super::replay::{File, View, files_digest};
-use super::world::{MapCache, World, lock};
+use super::replay::{File, MapCache, View, files_digest};
+use super::world::{World, lock};
 
 /// Several tasks of one process follow the whole log, with one position between them.
 pub async fn followers(world: World, machine: Machine, rounds: u64) {

@@ -2,10 +2,41 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use peat_ledger::{Entry, FileRow, OpRecord, Rank, State, TxKind, UnitOps, format};
-use peat_types::{ChangeId, Hash, ItemPath, Seq, TxId, Unit};
+use bytes::Bytes;
+use futures::FutureExt;
+use peat_ledger::{Entry, FileRow, Ledger, OpRecord, PageCache, Rank, Ref, State, TxKind, UnitOps, format};
+use peat_objects::{MemoryStore, Range, Store};
+use peat_types::{ChangeId, CloneId, Env, Hash, InstanceId, ItemPath, Result as PeatResult, Seq, TxId, Unit};
 use setsum::Setsum;
+
+/// A cache of pages that keeps everything.
+#[derive(Debug, Default)]
+pub struct MapCache(Mutex<BTreeMap<Ref, Bytes>>);
+
+impl PageCache for MapCache {
+    fn get(&self, at: &Ref) -> Option<Bytes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(at).cloned()
+    }
+
+    fn put(&self, at: &Ref, record: &Bytes) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(*at, record.clone());
+    }
+}
+
+/// What something comes to that never waits.
+pub fn at_once<T>(what: impl Future<Output = PeatResult<T>>, doing: &str) -> Result<T, String> {
+    let done = what.now_or_never().ok_or_else(|| format!("{doing}: memory made somebody wait"))?;
+    done.map_err(|error| format!("{doing}: {error:?}"))
+}
+
+/// A handle of the ledger in `store` itself.
+pub fn raw(store: &MemoryStore, env: &Env) -> Result<Ledger, String> {
+    let (clone, instance) = (CloneId::from_bytes([0; 16]), InstanceId::from_bytes([0; 16]));
+    let ledger = at_once(Ledger::open(Arc::new(store.clone()), env, clone, instance), "ns.json")?;
+    ledger.ok_or_else(|| "ns.json is missing".to_owned())
+}
 
 /// A file as replayed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -177,11 +208,51 @@ impl Replay {
         Ok(())
     }
 
+    /// Looks at the store itself after a write to it; gives the entry when there is a new one.
+    pub fn watch(&mut self, store: &MemoryStore, key: &str, env: &Env) -> Result<Option<Entry>, String> {
+        let Some(number) = key.strip_prefix("log/").and_then(|name| name.split_once('.')).map(|(_, seq)| seq) else {
+            return Ok(None);
+        };
+        let seq = Seq(number.parse().map_err(|e| format!("{key}: {e}"))?);
+        if self.head.as_ref().is_some_and(|head| seq <= head.seq) {
+            return Ok(None);
+        }
+        let body = at_once(store.get(key, Range::All), key)?.ok_or_else(|| format!("{key} is missing"))?.bytes;
+        let entry = format::decode_entry(seq, &body).map_err(|e| format!("{key} cannot be decoded: {e:?}"))?;
+        self.apply(&entry)?;
+
+        // The tables in the tree must say what the replay says.
+        let (ledger, cache) = (raw(store, env)?, MapCache::default());
+        let rows = at_once(ledger.directory(&entry.state, &cache), "the directory of the newest entry")?;
+        for (unit, row) in &rows {
+            if self.last_seq.get(unit) != Some(&row.last_seq) {
+                return Err(format!("the directory of entry {seq} has {unit} at {}", row.last_seq));
+            }
+            if row.last_seq != seq {
+                continue;
+            }
+            let table = at_once(ledger.tables(&[row], &cache), "a table of the newest entry")?;
+            let files = table.into_iter().flatten().map(|(rank, path, row)| (path, File::of(rank, &row))).collect();
+            if Some(files_digest(&files)) != self.view.units.get(unit).map(files_digest) {
+                return Err(format!("the table of {unit} in entry {seq} is not the replay of its operations"));
+            }
+        }
+        if rows.len() != self.last_seq.len() {
+            return Err(format!("the directory of entry {seq} lists {} units", rows.len()));
+        }
+        Ok(Some(entry))
+    }
+
+    /// Last seq and digest of a unit as of entry `seq`.
+    pub fn unit_at(&self, unit: &Unit, seq: Seq) -> Option<(Seq, u64)> {
+        self.unit_digests.get(unit)?.range(..=seq).next_back().map(|(seq, digest)| (*seq, *digest))
+    }
+
     fn setsum(&self) -> [u8; 32] {
         let mut sum = Setsum::default();
         for (unit, files) in &self.view.units {
             for (path, file) in files {
-                let content = peat_ledger::Content::Tiny(bytes::Bytes::new());
+                let content = peat_ledger::Content::Tiny(Bytes::new());
                 let row = FileRow { executable: file.executable, size: file.size, hash: file.hash, content };
                 sum += format::setsum_of(unit, path, &row);
             }

@@ -3,28 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
-use futures::FutureExt;
-use peat_ledger::{Ledger, NewLedger, PageCache, Params, Ref, State, format};
-use peat_objects::{MemoryStore, Range, Store};
+use peat_ledger::{Ledger, NewLedger, Params, State};
 use peat_testkit::sim::{Process, Sim};
 use peat_types::{ChangeId, CloneId, Env, InstanceId, Mutation, Namespace, Result, Seq, TxId, Unit};
 
-use super::replay::{File, Replay, files_digest};
-
-/// A cache of pages that keeps everything.
-#[derive(Debug, Default)]
-pub struct MapCache(Mutex<BTreeMap<Ref, Bytes>>);
-
-impl PageCache for MapCache {
-    fn get(&self, at: &Ref) -> Option<Bytes> {
-        lock(&self.0).get(at).cloned()
-    }
-
-    fn put(&self, at: &Ref, record: &Bytes) {
-        lock(&self.0).insert(*at, record.clone());
-    }
-}
+use super::replay::Replay;
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -57,7 +40,7 @@ impl World {
         let judge = Arc::<Mutex<Judge>>::default();
         let watching = judge.clone();
         let env = Env::seeded(Arc::new(peat_testkit::sim::SimClock::new(std::time::Duration::ZERO, 0)), 0, []);
-        sim.watch(Box::new(move |store, key| lock(&watching).watch(store, key, &env)));
+        sim.watch(Box::new(move |store, key| lock(&watching).replay.watch(store, key, &env).map(drop)));
         Self { sim: sim.clone(), units: Arc::new(units), mutation, judge }
     }
 
@@ -119,8 +102,7 @@ impl World {
 
     /// Last seq and digest of a unit as of entry `seq`.
     pub fn unit_at(&self, unit: &Unit, seq: Seq) -> Option<(Seq, u64)> {
-        let judge = lock(&self.judge);
-        judge.replay.unit_digests.get(unit)?.range(..=seq).next_back().map(|(seq, digest)| (*seq, *digest))
+        lock(&self.judge).replay.unit_at(unit, seq)
     }
 
     /// What must hold when all is done: every change made is in the log.
@@ -139,50 +121,5 @@ impl World {
 
     pub fn entries(&self) -> usize {
         lock(&self.judge).replay.digests.len()
-    }
-}
-
-impl Judge {
-    /// Looks at the store itself after every write to it.
-    fn watch(&mut self, store: &MemoryStore, key: &str, env: &Env) -> Result<(), String> {
-        let Some(number) = key.strip_prefix("log/").and_then(|name| name.split_once('.')).map(|(_, seq)| seq) else {
-            return Ok(());
-        };
-        let seq = Seq(number.parse().map_err(|e| format!("{key}: {e}"))?);
-        if self.replay.head.as_ref().is_some_and(|head| seq <= head.seq) {
-            return Ok(());
-        }
-        let body = store.get(key, Range::All).now_or_never().and_then(Result::ok).flatten();
-        let body = body.ok_or_else(|| format!("{key} cannot be read"))?.bytes;
-        let entry = format::decode_entry(seq, &body).map_err(|e| format!("{key} cannot be decoded: {e:?}"))?;
-        self.replay.apply(&entry)?;
-
-        // The tables in the tree must say what the replay says.
-        let object = store.get("ns.json", Range::All).now_or_never().and_then(Result::ok).flatten();
-        let info = object.and_then(|object| serde_json::from_slice(&object.bytes).ok()).ok_or("ns.json is missing")?;
-        let (clone, instance) = (CloneId::from_bytes([0; 16]), InstanceId::from_bytes([0; 16]));
-        let ledger = Ledger::with_info(Arc::new(store.clone()), env, info, clone, instance);
-        let cache = MapCache::default();
-        let rows = ledger.directory(&entry.state, &cache).now_or_never().ok_or("memory made somebody wait")?;
-        let rows = rows.map_err(|e| format!("the directory of entry {seq} cannot be read: {e:?}"))?;
-        for (unit, row) in &rows {
-            if self.replay.last_seq.get(unit) != Some(&row.last_seq) {
-                return Err(format!("the directory of entry {seq} has {unit} at {}", row.last_seq));
-            }
-            if row.last_seq != seq {
-                continue;
-            }
-            let table = ledger.tables(&[row], &cache).now_or_never().ok_or("memory made somebody wait")?;
-            let table = table.map_err(|e| format!("the table of {unit} in entry {seq} cannot be read: {e:?}"))?;
-            let files = table.into_iter().flatten().map(|(rank, path, row)| (path, File::of(rank, &row))).collect();
-            let expected = self.replay.view.units.get(unit).map(files_digest);
-            if Some(files_digest(&files)) != expected {
-                return Err(format!("the table of {unit} in entry {seq} is not the replay of its operations"));
-            }
-        }
-        if rows.len() != self.replay.last_seq.len() {
-            return Err(format!("the directory of entry {seq} lists {} units", rows.len()));
-        }
-        Ok(())
     }
 }

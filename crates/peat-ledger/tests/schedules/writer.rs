@@ -8,7 +8,8 @@ use peat_ledger::{Commit, Draft, DraftUnit, Entry, Follow, Ledger, NewContent, O
 use peat_testkit::sim::{Machine, Process};
 use peat_types::{ChangeId, ItemPath, Kind, Result, Seq, TxId, Unit};
 
-use super::world::{MapCache, World, lock};
+use super::replay::MapCache;
+use super::world::{World, lock};
 
 /// A journalled change: what is wanted, and the attempt that may be under way.
 #[derive(Clone, Debug)]
