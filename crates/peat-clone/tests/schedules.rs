@@ -1,6 +1,6 @@
 //! Random schedules of whole machines: runs with leases, nested runs, takeovers, starts that are given up, crashes
-//! everywhere, a bad network, two processes per folder. `PEAT_SEED=n` runs one seed verbosely, `PEAT_SCHEDULES=n` sets how
-//! many are run.
+//! everywhere, a bad network, two processes per folder. `PEAT_SEED=n` runs one seed verbosely, three quarters of
+//! `PEAT_SCHEDULES=n` are run.
 #![allow(clippy::expect_used, clippy::large_futures)] // a test
 
 #[path = "schedules/judge.rs"]
@@ -23,32 +23,36 @@ use peat_types::Mutation;
 
 use self::machine::{Host, World};
 
-fn schedule(seed: u64, verbose: bool, mutation: Option<Mutation>) -> Ran {
-    let mut faults = Faults::bad_day();
-    match seed % 5 {
-        0 => faults = Faults::none(),
-        1 => faults.kill = 0.02,
-        2 => {
-            // What a killed process sent lands while the next one tries again.
-            (faults.late, faults.late_by, faults.orphaned) = (0.2, Duration::from_secs(1), 0.8);
-            faults.lost_request = 0.1;
-        }
-        3 => (faults.slow, faults.kill) = (0.15, 0.005),
-        _ => {}
+/// Every tenth seed, from this one on: one process at a time, and what a killed one sent lands while the next one tries.
+const ORPHANS: u64 = 2;
+
+fn faults(seed: u64) -> Faults {
+    let bad = Faults::bad_day();
+    match seed % 10 {
+        ORPHANS => Faults { late: 0.3, late_by: Duration::from_secs(1), orphaned: 0.8, lost_request: 0.15, ..bad },
+        0 | 5 => Faults::none(),
+        1 | 6 => Faults { kill: 0.02, ..bad },
+        3 | 8 => Faults { slow: 0.15, kill: 0.005, ..bad },
+        _ => bad,
     }
+}
+
+fn schedule(seed: u64, verbose: bool, mutation: Option<Mutation>) -> Ran {
     // In memory where there is such a place: nothing here is to survive a power cut.
     let shm = Path::new("/dev/shm");
     let folder = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
     let folder = folder.expect("a folder");
     let root = folder.path().to_owned();
-    Sim::run(seed, verbose, faults, |sim| async move {
+    Sim::run(seed, verbose, faults(seed), |sim| async move {
         let world = World::new(&sim, 1 + seed % 3, mutation);
+        let alone = seed % 10 == ORPHANS;
+        let machines = if alone { 1 } else { 2 + sim.below(2) };
         let hosts: Vec<Host> =
-            (0..2 + sim.below(2)).map(|n| Host::new(&world, &format!("m{n}"), root.join(format!("m{n}")))).collect();
+            (0..machines).map(|n| Host::new(&world, &format!("m{n}"), root.join(format!("m{n}")))).collect();
         let mut actors = Vec::new();
         for host in &hosts {
-            for _ in 0..1 + sim.below(2) {
-                actors.push(tokio::spawn(host.clone().live(3)));
+            for _ in 0..if alone { 1 } else { 1 + sim.below(2) } {
+                actors.push(tokio::spawn(host.clone().live(if alone { 10 } else { 3 })));
             }
         }
         for actor in actors {
@@ -72,7 +76,7 @@ fn schedule(seed: u64, verbose: bool, mutation: Option<Mutation>) -> Ran {
 
 #[test]
 fn every_schedule_keeps_the_invariants() {
-    explore::all_hold(explore::schedules(60), |seed, verbose| schedule(seed, verbose, None).ok());
+    explore::all_hold(explore::schedules(80, 75), |seed, verbose| schedule(seed, verbose, None).ok());
 }
 
 #[test]
@@ -81,4 +85,50 @@ fn a_seed_is_reproduced_exactly() {
         let (first, second) = (schedule(seed, false, None), schedule(seed, false, None));
         assert_eq!((first.trace, first.events), (second.trace, second.events), "seed {seed}");
     }
+}
+
+/// Switches a rule off and expects a violation that tells of one of `signs` within a bounded number of schedules.
+fn noticed(mutation: Mutation, stage: impl Fn(u64) -> u64 + Sync, signs: &[&str]) {
+    let (_, what) = explore::one_fails(1500, |n, verbose| schedule(stage(n), verbose, Some(mutation)).ok());
+    assert!(signs.iter().any(|sign| what.contains(sign)), "{what}");
+}
+
+#[test]
+fn mutation_no_txid_is_noticed() {
+    noticed(Mutation::NoTxid, |n| n, &["A3"]);
+}
+
+#[test]
+fn mutation_adopt_own_is_noticed() {
+    noticed(Mutation::AdoptOwn, |n| 10 * n + ORPHANS, &["A8", "fork", "A3"]);
+}
+
+#[test]
+fn mutation_no_precond_is_noticed() {
+    noticed(Mutation::NoPrecond, |n| n, &["A2", "table"]);
+}
+
+#[test]
+fn mutation_replan_no_change_id_is_noticed() {
+    noticed(Mutation::ReplanNoChangeId, |n| n, &["A3"]);
+}
+
+#[test]
+fn mutation_older_reply_is_rollback_is_noticed() {
+    noticed(Mutation::OlderReplyIsRollback, |n| 10 * n + 3, &["rollback"]);
+}
+
+#[test]
+fn mutation_lease_free_deletes_is_noticed() {
+    noticed(Mutation::LeaseFreeDeletes, |n| n, &["A13"]);
+}
+
+#[test]
+fn mutation_no_guard_is_noticed() {
+    noticed(Mutation::NoGuard, |n| n, &["A13"]);
+}
+
+#[test]
+fn mutation_resubmit_start_is_noticed() {
+    noticed(Mutation::ResubmitStart, |n| n, &["A13"]);
 }

@@ -1,6 +1,7 @@
 //! Running many seeds.
 //!
-//! `PEAT_SEED=n` runs one seed and tells all that happens; `PEAT_SCHEDULES=n` sets how many are run.
+//! `PEAT_SEED=n` runs one seed and tells all that happens; `PEAT_SCHEDULES=n` sets how many are run over all
+//! suites.
 #![allow(clippy::disallowed_methods)] // read by whoever runs the tests, not by Peat
 #![allow(clippy::panic)] // how a test fails
 
@@ -13,9 +14,10 @@ pub fn one_seed() -> Option<u64> {
     std::env::var("PEAT_SEED").ok()?.parse().ok()
 }
 
-/// How many schedules to run: `PEAT_SCHEDULES`, or `default`.
-pub fn schedules(default: u64) -> u64 {
-    std::env::var("PEAT_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+/// How many schedules to run: `percent` of the `PEAT_SCHEDULES` of all suites together, or `default`.
+pub fn schedules(default: u64, percent: u64) -> u64 {
+    let all: Option<u64> = std::env::var("PEAT_SCHEDULES").ok().and_then(|text| text.parse().ok());
+    all.map_or(default, |all| (all * percent).div_ceil(100))
 }
 
 /// Runs seeds `0..count` on all cores and returns the lowest seed found to violate something, with what it said.

@@ -36,7 +36,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Short times, so that takeovers happen within a schedule.
 fn params() -> Params {
-    Params { lease_ttl_ms: 1500, relist_ms: 2000, ring: 8, inline_file: 1 << 10, inline_tx: 4 << 10, ..Params::default() }
+    Params {
+        lease_ttl_ms: 1500,
+        relist_ms: 500,
+        ring: 8,
+        inline_file: 1 << 10,
+        inline_tx: 4 << 10,
+        ..Params::default()
+    }
 }
 
 impl World {
@@ -186,7 +193,7 @@ impl Host {
                 clone.pull(&Scope::All).await?;
                 Actor { host: self, process: &process, clone: clone.clone() }.check_view();
                 let pending = clone.pending()?;
-                let held = clone.leases().await?.into_iter().any(|info| info.lease.held && info.lease.clone == clone.id());
+                let held = clone.leases()?.into_iter().any(|info| info.lease.held && info.lease.clone == clone.id());
                 Ok::<_, Error>((pending, held))
             };
             match process.run(work).await {
@@ -244,7 +251,7 @@ impl Actor<'_> {
     async fn step(&self) -> Result<()> {
         let (world, env) = (&self.host.world, self.process.env());
         env.sleep(env.jitter(Duration::from_millis(300))).await;
-        match self.sim().below(12) {
+        match self.sim().below(13) {
             0..=3 => {
                 let change = change("append", world.units(), &world.token(), self.size());
                 self.acked(self.clone.commit(change).await)
@@ -260,6 +267,15 @@ impl Actor<'_> {
             }
             9 => self.begin_and_leave().await,
             10 => self.adopt_or_drop().await,
+            11 => {
+                // Two tasks of one process.
+                let change = change("append", world.units(), &world.token(), self.size());
+                let (pulled, committed) = tokio::join!(self.clone.pull(&Scope::All), self.clone.commit(change));
+                if let Err(error) = pulled {
+                    self.host.explain(self.process, &error);
+                }
+                self.acked(committed)
+            }
             _ => {
                 match self.clone.settle().await {
                     Ok(settled) => {
