@@ -1,5 +1,5 @@
 //! Random schedules of whole machines: runs with leases, nested runs, takeovers, starts that are given up, crashes
-//! everywhere, a bad network, two processes per folder. `PEAT_SEED=n` runs one seed verbosely, three quarters of
+//! everywhere, a bad network, two processes per folder. `PEAT_SEED=n` runs one seed verbosely, three fifths of
 //! `PEAT_SCHEDULES=n` are run.
 #![allow(clippy::expect_used, clippy::large_futures)] // a test
 
@@ -76,7 +76,7 @@ fn schedule(seed: u64, verbose: bool, mutation: Option<Mutation>) -> Ran {
 
 #[test]
 fn every_schedule_keeps_the_invariants() {
-    explore::all_hold(explore::schedules(80, 75), |seed, verbose| schedule(seed, verbose, None).ok());
+    explore::all_hold(explore::schedules(80, 60), |seed, verbose| schedule(seed, verbose, None).ok());
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn noticed(mutation: Mutation, stage: impl Fn(u64) -> u64 + Sync, signs: &[&str]
 
 #[test]
 fn mutation_no_txid_is_noticed() {
-    noticed(Mutation::NoTxid, |n| n, &["A3"]);
+    noticed(Mutation::NoTxid, |n| n, &["A3", "A9"]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Random schedules of the protocol: writers, readers, crashes, a bad network. After every write the log is judged by a
-//! replay of its own. `PEAT_SEED=n` runs one seed verbosely, a quarter of `PEAT_SCHEDULES=n` are run.
+//! replay of its own. `PEAT_SEED=n` runs one seed verbosely, a fifth of `PEAT_SCHEDULES=n` are run.
 #![allow(clippy::expect_used, clippy::large_futures)] // a test
 
 #[path = "schedules/reader.rs"]
@@ -66,7 +66,7 @@ fn schedule(seed: u64, verbose: bool, mutation: Option<Mutation>) -> Ran {
 }
 
 fn count() -> u64 {
-    explore::schedules(200, 25)
+    explore::schedules(200, 20)
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Which seed a test was told to run, verbosely.
 pub fn one_seed() -> Option<u64> {
@@ -20,26 +20,26 @@ pub fn schedules(default: u64, percent: u64) -> u64 {
     all.map_or(default, |all| (all * percent).div_ceil(100))
 }
 
-/// Runs seeds `0..count` on all cores and returns the lowest seed found to violate something, with what it said.
+/// Runs seeds `0..count` on all cores and returns the lowest seed that violates something, with what it said.
 /// `run` gets the seed and whether to be verbose. With `PEAT_SEED` only that seed is run.
 pub fn search(count: u64, run: impl Fn(u64, bool) -> Result<(), String> + Sync) -> Option<(u64, String)> {
     if let Some(seed) = one_seed() {
         return run(seed, true).err().map(|what| (seed, what));
     }
-    let next = AtomicU64::new(0);
-    let stop = AtomicBool::new(false);
+    let (next, limit) = (AtomicU64::new(0), AtomicU64::new(count));
     let found: Mutex<Option<(u64, String)>> = Mutex::new(None);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
+                loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= count {
+                    // Lower seeds are still being run by others; so the answer does not depend on who is faster.
+                    if seed >= limit.load(Ordering::Relaxed) {
                         break;
                     }
                     if let Err(what) = run(seed, false) {
-                        stop.store(true, Ordering::Relaxed);
+                        limit.fetch_min(seed, Ordering::Relaxed);
                         let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                         if found.as_ref().is_none_or(|(other, _)| seed < *other) {
                             *found = Some((seed, what));
