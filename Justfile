@@ -22,4 +22,4 @@ check:
 
 # Write the generated page of the manual again.
 manual:
-    cargo run -q -p peat-cli -- help --markdown > docs/manual/src/commands.md
+    cargo run -q --bin peat -- help --markdown > docs/manual/src/commands.md

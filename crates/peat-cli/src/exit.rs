@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use peat_types::Error;
+use peat_types::{Error, Kind};
 
 /// The exit statuses, all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +33,8 @@ impl Exit {
         match error.code() {
             BROKEN_PIPE => Self::Success,
             USAGE => Self::Usage,
-            "contended" | "lock_timeout" => Self::Busy,
             INTERRUPTED => Self::Interrupted,
+            _ if error.kind() == Kind::Contended => Self::Busy,
             _ => Self::Failure,
         }
     }

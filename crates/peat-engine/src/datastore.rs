@@ -7,7 +7,7 @@ use std::sync::Arc;
 use peat_clone::Scope;
 use peat_ledger::Ledger;
 use peat_objects::List;
-use peat_types::{Result, Timestamp};
+use peat_types::{Result, Seq, Timestamp};
 
 use crate::Repo;
 use crate::report::{
@@ -115,8 +115,10 @@ impl Repo {
         Ok(LedgerLs { store, namespace, objects, limited })
     }
 
-    /// `peat ledger cat`: any object as JSON.
-    pub async fn ledger_cat(&self, key: &str) -> Result<LedgerCat> {
+    /// `peat ledger cat`: any object as JSON, by its key; an entry by its number too.
+    pub async fn ledger_cat(&self, wanted: &str) -> Result<LedgerCat> {
+        let entry = wanted.parse::<u64>().map(|seq| format!("log/{}.{seq}", Seq(seq).inverted()));
+        let key = entry.as_deref().unwrap_or(wanted);
         let (clone, place) = self.opened().await?;
         let store = place.opened.within(place.namespace.as_str())?;
         let ledger =

@@ -104,3 +104,22 @@ fn the_search_for_commands_works() {
     assert!(check("peat modle", true).is_err());
     assert!(check("peat model get", false).is_err() && check("peat model get", true).is_ok());
 }
+
+#[test]
+fn every_code_stands_in_the_manual() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/manual/src/errors.md")).unwrap();
+    let mut sources = Vec::new();
+    files(&root.join("crates"), ".rs", &mut sources);
+    let mut missing = Vec::new();
+    for file in sources.iter().filter(|file| file.iter().any(|part| part == "src") && !file.ends_with("hints.rs")) {
+        let text = std::fs::read_to_string(file).unwrap();
+        for (at, start) in text.match_indices("with_code(\"") {
+            let code = text[at + start.len()..].split('"').next().unwrap_or_default();
+            if !page.contains(&format!("`{code}`")) {
+                missing.push(format!("{}: {code}", file.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "not in docs/manual/src/errors.md:\n{}", missing.join("\n"));
+}

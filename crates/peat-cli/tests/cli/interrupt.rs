@@ -1,5 +1,6 @@
 //! Ctrl-C and kills.
 
+use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
 use crate::runs::{interrupt, lives, wait_for};
@@ -50,4 +51,43 @@ fn cancel_from_another_terminal() {
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     assert!(!lives("sleep 61.77"));
     assert_eq!(sandbox.peat("model output get m --json").ok().json()["status"], "cancelled");
+}
+
+#[test]
+fn ctrl_c_while_waiting_for_a_lease() {
+    let sandbox = Sandbox::with_model("touch started; sleep 61.55");
+    let holder = sandbox.command(["model", "method", "run", "m", "execute"]).spawn().unwrap();
+    wait_for(&sandbox, "repo/started");
+    let args = ["model", "method", "run", "m", "execute", "--input", "run=touch second"];
+    let mut waiting = sandbox.command(args).spawn().unwrap();
+    // It says whom it waits for, on stderr.
+    let mut said = String::new();
+    BufReader::new(waiting.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("ann@"), "{said}");
+    interrupt(&waiting);
+    assert_eq!(waiting.wait().unwrap().code(), Some(130));
+    interrupt(&holder);
+    assert_eq!(holder.wait_with_output().unwrap().status.code(), Some(130));
+    assert!(!sandbox.path("repo/second").exists());
+    assert_eq!(sandbox.peat("datastore lock status --json").ok().json()["held"], false);
+}
+
+#[test]
+fn a_termination_signal_is_like_ctrl_c_and_a_second_one_does_not_wait() {
+    let sandbox = Sandbox::with_model("trap '' TERM INT; touch started; while true; do sleep 0.1; done # 61.66");
+    let mut run = sandbox.command(["model", "method", "run", "m", "execute"]).spawn().unwrap();
+    wait_for(&sandbox, "repo/started");
+    let pid = rustix::process::Pid::from_child(&run);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(run.try_wait().unwrap().is_none(), "the method has time to end");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(130));
+    // The next command cleans up.
+    sandbox.run(["model", "method", "run", "m", "execute", "--input", "run=echo again"]).ok();
+    let started = Instant::now();
+    while lives("# 61.66") {
+        assert!(started.elapsed() < Duration::from_secs(2), "the method outlives its run");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -101,6 +101,7 @@ fn status_log_and_doctor_of_a_fresh_repo() {
     sandbox.peat("ledger verify").ok();
     let objects = sandbox.peat("ledger ls --json").ok().json();
     let key = objects["objects"][0]["key"].as_str().unwrap();
-    sandbox.run(["ledger", "cat", key]).ok();
+    let entry = sandbox.run(["ledger", "cat", key, "--json"]).ok().json();
+    assert_eq!(sandbox.peat("ledger cat 2 --json").ok().json(), entry);
     assert!(sandbox.peat("datastore sync --json").ok().json()["mode"] == "sync");
 }

@@ -17,6 +17,8 @@ use super::wire::{CANCEL, Ended, Frame, Job};
 const TICK: Duration = Duration::from_millis(50);
 /// How long this process survives its own last frame.
 const CHUNK: usize = 32 << 10;
+/// How long a program may take to end when the `peat` that started it is gone.
+const ALONE_GRACE: Duration = Duration::from_millis(500);
 /// First argument of the second stage.
 const EXEC: &str = "exec";
 
@@ -246,11 +248,15 @@ impl Watch<'_> {
     }
 
     fn end(&mut self, why: Why) {
-        if self.why.is_some() {
+        let alone = matches!(why, Why::Alone);
+        if self.why.is_some() && !alone {
             return;
         }
         self.why = Some(why);
-        self.kill_at = Some(self.env.monotonic() + Duration::from_millis(self.job.grace_ms));
+        let grace = Duration::from_millis(self.job.grace_ms);
+        // Once nobody waits for the end the lease is free to be taken, so the program must not linger.
+        let at = self.env.monotonic() + if alone { grace.min(ALONE_GRACE) } else { grace };
+        self.kill_at = Some(self.kill_at.map_or(at, |before| before.min(at)));
         let _ = kill_process_group(self.group, Signal::TERM);
         // A stopped program would not notice.
         let _ = kill_process_group(self.group, Signal::CONT);
