@@ -324,6 +324,9 @@ fn not_begun(error: Error, prepared: &Prepared) -> Error {
                 "to run without the protection of a lease and commit later: 'peat model method run {name} {} --offline'",
                 prepared.method.name
             )),
+        Kind::Contended if error.code() != "lock_timeout" => error
+            .context(format!("'{name}' did not run, because others were faster"))
+            .with_hint(format!("run it again: 'peat model method run {name} {}'", prepared.method.name)),
         Kind::Contended => error
             .context(format!("'{name}' did not run, because another run of it is in progress"))
             .with_hint("'peat datastore lock status' shows who holds it; a longer --lock-timeout waits longer"),

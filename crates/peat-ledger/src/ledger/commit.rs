@@ -16,6 +16,8 @@ use crate::model::{Draft, Entry, PageCache, State};
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Full jitter starts here and doubles.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Full jitter after the second and every later loss of a slot.
+const LOST_PAUSE: Duration = Duration::from_millis(40);
 /// Slots read at once after several losses in a row.
 const AHEAD: u64 = 8;
 
@@ -100,7 +102,11 @@ impl<'a> Attempt<'a> {
                         let error = Error::new(Kind::Contended, format!("{losses} other entries came first"));
                         return Ok(Commit::Unknown { passed: self.passed, error });
                     }
-                    env.sleep(env.jitter(pause(losses))).await;
+                    // The head was read a moment ago: as good a chance as anybody's. Pausing longer and longer would
+                    // hand every round to those who just arrive.
+                    if losses > 1 {
+                        env.sleep(env.jitter(LOST_PAUSE)).await;
+                    }
                 }
                 Slot::Unknown(error) => return Ok(Commit::Unknown { passed: self.passed, error }),
                 Slot::Refused(error) => return Ok(Commit::Refused { passed: self.passed, error }),
