@@ -10,9 +10,10 @@ test:
 soak:
     cargo test --workspace --release -- --include-ignored
 
-# Request budgets and the macro benchmark.
+# What each command costs in requests, bytes, time and memory; see bench/.
 bench:
-    cargo bench --workspace
+    cargo build --release -p peat-cli
+    cargo run --release -p peat-bench
 
 # What a contributor runs before pushing.
 check:

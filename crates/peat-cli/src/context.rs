@@ -16,6 +16,7 @@ use crate::printer::{Printer, Render};
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::stats::Stats;
+use crate::traced::TracedStores;
 
 /// Name of the hidden subcommand under which this executable supervises the program of a method.
 pub(crate) const SUPERVISE: &str = "supervise";
@@ -55,8 +56,8 @@ impl Context {
         host.user.clone_from(&self.settings.user);
         host.hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
         host.reporter = Arc::new(Progress::new(self.env.clone(), self.printer.clone(), self.settings.draw()));
-        host.stores =
-            Arc::new(Real { options: OpenOptions { meter: Some(self.meter.clone()), ..OpenOptions::default() } });
+        let options = OpenOptions { meter: Some(self.meter.clone()), ..OpenOptions::default() };
+        host.stores = Arc::new(TracedStores(Arc::new(Real { options })));
         Ok(host)
     }
 

@@ -14,6 +14,7 @@ mod printer;
 mod progress;
 mod settings;
 mod stats;
+mod traced;
 mod tree;
 
 use std::ffi::OsString;

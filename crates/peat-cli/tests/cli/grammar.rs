@@ -138,3 +138,14 @@ fn the_manual_is_what_the_grammar_says() {
     let said = Sandbox::new().peat("help --markdown").ok().out;
     assert!(written == said, "out of date: run 'peat help --markdown > docs/manual/src/commands.md'");
 }
+
+#[test]
+fn the_log_is_silent_until_asked_for() {
+    let sandbox = Sandbox::repo_made();
+    assert_eq!(sandbox.peat("datastore sync --pull").ok().err, "");
+    let requests = sandbox.peat("datastore sync --pull -vv").ok();
+    assert!(requests.err.contains("DEBUG") && requests.err.contains("op=\"get\""), "{}", requests.err);
+    let lines = sandbox.peat("datastore sync --pull --log-level debug --log-format json --json").ok().err;
+    let line: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!((&line["level"], &line["fields"]["op"]), (&"DEBUG".into(), &"get".into()));
+}

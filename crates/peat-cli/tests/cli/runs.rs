@@ -138,6 +138,7 @@ fn mr16_a_held_lease_is_busy() {
     let error = busy.error();
     assert_eq!(error["code"], "lock_timeout");
     assert!(error["causes"].to_string().contains("held by ann@"), "{error}");
+    sandbox.peat("model method run m execute --lock-timeout 0").status(75);
     assert_eq!(sandbox.peat("datastore lock status --json").ok().json()["held"], true);
     interrupt(&holder);
     assert_eq!(holder.wait().unwrap().code(), Some(130));

@@ -1,11 +1,12 @@
-//! Two clones of one shared store: in a folder, behind the S3 protocol, and on a real server when one is named.
+//! Two clones of one shared store, in a folder and behind the S3 protocol. Longer stories, also on real servers, are in
+//! `tests/stories`.
 
 use std::path::PathBuf;
 
 use peat_testkit::liars::Lie;
 use peat_testkit::s3::S3Server;
 
-use crate::sandbox::{Sandbox, skip};
+use crate::sandbox::Sandbox;
 
 /// A store to share, and what leads there.
 struct Place {
@@ -102,21 +103,6 @@ fn two_clones_of_a_bucket() {
     what_ran_here_is_seen_there(&ann, &bob, "infra");
     runs_take_turns(&ann, &bob);
     assert!(server.keys().iter().all(|key| key.starts_with("peat/infra/")), "{:?}", server.keys());
-}
-
-/// The same on the server that `PEAT_TEST_STORE` and the usual AWS variables name; see `tests/servers`.
-#[test]
-fn real_server_two_clones() {
-    let Ok(url) = std::env::var("PEAT_TEST_STORE") else {
-        skip("two clones on a real server: PEAT_TEST_STORE is not set");
-        return;
-    };
-    let vars = std::env::vars().filter(|(name, _)| name.starts_with("AWS_")).collect();
-    let place = Place { url, flags: vec!["--path-style".to_owned()], vars };
-    let namespace = format!("story-{}", std::process::id());
-    let (ann, bob) = two(Some(&place), &namespace);
-    what_ran_here_is_seen_there(&ann, &bob, &namespace);
-    runs_take_turns(&ann, &bob);
 }
 
 #[test]

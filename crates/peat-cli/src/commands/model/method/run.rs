@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Stop the method after this time: seconds, or 30s, 5m, 1h
     #[arg(long, value_name = "TIME")]
     timeout: Option<String>,
-    /// How long to wait for somebody else's lease on this model [default: 60s] [env: PEAT_LOCK_TIMEOUT_MS]
+    /// How long to wait for somebody else's lease on this model 0 for not at all [default: 60s] [env: PEAT_LOCK_TIMEOUT_MS]
     #[arg(long, value_name = "TIME")]
     lock_timeout: Option<String>,
     /// Run without the store: no lease, the result is committed later and marked unleased
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
         inputs: Map::new(),
         tags,
         timeout: time(args.timeout.as_deref())?,
-        lock_timeout: time(args.lock_timeout.as_deref())?,
+        lock_timeout: wait(args.lock_timeout.as_deref())?,
         offline: args.offline,
         patience: None,
     };
@@ -76,6 +76,11 @@ impl Observer for Lines<'_> {
 /// A time given as a flag.
 fn time(text: Option<&str>) -> Result<Option<Duration>> {
     text.map(duration::parse).transpose().map_err(|error| error.with_code(USAGE))
+}
+
+/// A time to wait, which may be none at all.
+fn wait(text: Option<&str>) -> Result<Option<Duration>> {
+    if text == Some("0") { Ok(Some(Duration::ZERO)) } else { time(text) }
 }
 
 /// `key=value` labels.
