@@ -200,6 +200,20 @@ async fn a_beat_that_stops_and_goes_on_counts_from_then() {
     assert!((45_000..52_000).contains(&took), "{took}");
 }
 
+/// Where the probe found the server's clock to be sane, one reply can be enough.
+#[tokio::test(start_paused = true)]
+async fn an_old_beat_by_the_servers_clock_proves_death_at_once() {
+    for sane in [true, false] {
+        let mut world = World::new(11);
+        world.probe = json!({ "server_time": sane });
+        let (a, b) = (world.open("a").await, world.open("b").await);
+        let run = a.begin(X).await.unwrap();
+        method(&run, &a, 18).await.unwrap();
+        secs(&world, 100).await;
+        assert_eq!(b.clone.begin(new_run(X, Duration::ZERO)).await.is_ok(), sane);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_dead_run_of_the_same_clone_is_released_at_once() {
     let world = World::new(9);

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bytes::Bytes;
-use peat_objects::Store;
+use peat_objects::{Meta, Store};
 use peat_types::{
     ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Namespace, Result, RunNonce, Seq, Timestamp, TxId, Unit,
 };
@@ -271,6 +271,11 @@ impl Ledger {
 
     /// The bytes of an instance's beat; `None` only for a definite 404.
     pub async fn beat_get(&self, base: Seq, instance: InstanceId) -> Result<Option<(Bytes, Beat)>> {
+        Ok(self.beat_seen(base, instance).await?.map(|(bytes, beat, _)| (bytes, beat)))
+    }
+
+    /// As [`beat_get`](Self::beat_get), with the server's times.
+    pub async fn beat_seen(&self, base: Seq, instance: InstanceId) -> Result<Option<(Bytes, Beat, Meta)>> {
         beat::get(self, base, instance).await
     }
 

@@ -210,6 +210,7 @@ pub struct World {
     pub memory: MemoryStore,
     pub env: Env,
     pub params: Params,
+    pub probe: Value,
     dirs: TempDir,
 }
 
@@ -240,7 +241,12 @@ impl World {
     pub fn new(seed: u64) -> Self {
         let env = tokio_env(seed);
         let memory = MemoryStore::with_clock(&env);
-        Self { memory, env, params: Params::default(), dirs: tempfile::tempdir().unwrap() }
+        Self { memory, env, params: Params::default(), probe: json!({}), dirs: tempfile::tempdir().unwrap() }
+    }
+
+    /// A world whose machines have their folders below `dir`.
+    pub fn inside(seed: u64, dir: &Path) -> Self {
+        Self { dirs: tempfile::tempdir_in(dir).unwrap(), ..Self::new(seed) }
     }
 
     pub fn dir(&self, name: &str) -> std::path::PathBuf {
@@ -264,7 +270,7 @@ impl World {
         let metered = Metered::new(Arc::new(Gate(faults.clone(), denied.clone())));
         let meter = metered.meter().clone();
         let options = options(Arc::new(metered), &self.dir(name), name, opening.hydration, opening.durability);
-        let new = NewNamespace { params: self.params.clone(), probe: json!({}) };
+        let new = NewNamespace { params: self.params.clone(), probe: self.probe.clone() };
         let clone = if self.memory.keys().is_empty() {
             LocalClone::create(options, env.clone(), Arc::new(TestPlanner), new).await?
         } else {

@@ -1,7 +1,7 @@
 //! Heartbeats: one object per process instance, overwritten by that instance only.
 
 use bytes::Bytes;
-use peat_objects::Range;
+use peat_objects::{Meta, Range};
 use peat_types::{Error, InstanceId, Result, RunNonce, Seq};
 
 use super::{Ledger, key};
@@ -13,12 +13,12 @@ pub(super) async fn put(ledger: &Ledger, base: Seq, beat: &Beat) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn get(ledger: &Ledger, base: Seq, instance: InstanceId) -> Result<Option<(Bytes, Beat)>> {
+pub(super) async fn get(ledger: &Ledger, base: Seq, instance: InstanceId) -> Result<Option<(Bytes, Beat, Meta)>> {
     let key = key::beat(base, instance);
     let Some(object) = ledger.store.get(&key, Range::All).await? else { return Ok(None) };
     let beat = serde_json::from_slice(&object.bytes)
         .map_err(|e| Error::damaged(format!("{key} in {} is not a beat", ledger.store)).with_source(e))?;
-    Ok(Some((object.bytes, beat)))
+    Ok(Some((object.bytes, beat, object.meta)))
 }
 
 pub(super) async fn end(ledger: &Ledger, base: Seq, alive: &[RunNonce]) {
