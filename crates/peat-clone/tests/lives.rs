@@ -1,5 +1,6 @@
-//! Random schedules of whole clones: processes that commit, run, pull, settle and are killed, on machines with wrong
-//! clocks and a bad network. In the end every change is in the log once or in a journal, and everybody agrees.
+//! Random lives of clones, full and lazy, seen from outside: processes commit, run, pull, settle and are killed; in the
+//! end every change is in the log once or in a journal, everybody knows and has the same, and neither doctor nor
+//! verification finds anything. (`schedules` looks at every single entry, and switches rules off.)
 //! `PEAT_SEED=n` runs one seed verbosely, a fifth of `PEAT_SCHEDULES=n` are run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::large_futures)]
 
@@ -279,34 +280,4 @@ fn schedule(seed: u64, verbose: bool, mutation: Option<Mutation>) -> Ran {
 #[test]
 fn every_schedule_keeps_the_invariants() {
     explore::all_hold(explore::schedules(24, 20), |seed, verbose| schedule(seed, verbose, None).ok());
-}
-
-#[test]
-fn a_seed_is_reproduced_exactly() {
-    for seed in 0..3 {
-        let (first, second) = (schedule(seed, false, None), schedule(seed, false, None));
-        assert_eq!((first.trace, first.events), (second.trace, second.events), "seed {seed}");
-    }
-}
-
-fn noticed(mutation: Mutation) -> String {
-    explore::one_fails(400, |seed, verbose| schedule(seed, verbose, Some(mutation)).ok()).1
-}
-
-#[test]
-fn mutation_no_guard_is_noticed() {
-    let what = noticed(Mutation::NoGuard);
-    assert!(what.contains("A13"), "{what}");
-}
-
-#[test]
-fn mutation_replan_no_change_id_is_noticed() {
-    let what = noticed(Mutation::ReplanNoChangeId);
-    assert!(what.contains("A3"), "{what}");
-}
-
-#[test]
-fn mutation_lease_free_deletes_is_noticed() {
-    let what = noticed(Mutation::LeaseFreeDeletes);
-    assert!(what.contains("generation") || what.contains("A13"), "{what}");
 }
