@@ -13,7 +13,8 @@ mod planner;
 #[allow(dead_code)] // shared with the schedules of the ledger
 mod replay;
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -38,6 +39,11 @@ fn faults(seed: u64) -> Faults {
 }
 
 fn schedule(seed: u64, verbose: bool, mutation: Option<Mutation>) -> Ran {
+    counted(seed, verbose, mutation, &RefCell::default())
+}
+
+/// A schedule that adds what happened to `told`.
+fn counted(seed: u64, verbose: bool, mutation: Option<Mutation>, told: &RefCell<BTreeMap<&'static str, u64>>) -> Ran {
     // In memory where there is such a place: nothing here is to survive a power cut.
     let shm = Path::new("/dev/shm");
     let folder = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
@@ -70,13 +76,40 @@ fn schedule(seed: u64, verbose: bool, mutation: Option<Mutation>) -> Ran {
         if !sim.violated() {
             world.finish(&left);
         }
-        sim.event(format_args!("{} entries", world.entries()));
+        sim.event(format_args!("{:?}", world.seen()));
+        for (what, times) in world.seen() {
+            *told.borrow_mut().entry(what).or_default() += times;
+        }
     })
 }
 
 #[test]
 fn every_schedule_keeps_the_invariants() {
     explore::all_hold(explore::schedules(80, 60), |seed, verbose| schedule(seed, verbose, None).ok());
+}
+
+#[test]
+fn the_schedules_bring_about_what_they_are_for() {
+    let told = RefCell::default();
+    for seed in 0..60 {
+        counted(seed, false, None, &told);
+    }
+    let told = told.into_inner();
+    for what in [
+        "abort",
+        "commit",
+        "commit under a lease",
+        "end",
+        "lease seen lost",
+        "pack",
+        "parked to the end",
+        "release",
+        "several units",
+        "start",
+        "takeover",
+    ] {
+        assert!(told.get(what).is_some_and(|times| *times > 0), "no {what} in {told:?}");
+    }
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub struct Judge {
     /// Rows seen in a journal: whether it is one that may end without being in the log.
     journalled: BTreeMap<ChangeId, bool>,
     acked: BTreeSet<ChangeId>,
+    /// How often something happened that the schedules are meant to bring about.
+    pub seen: BTreeMap<&'static str, u64>,
 }
 
 macro_rules! ensure {
@@ -105,7 +107,7 @@ impl Judge {
         Ok(())
     }
 
-    fn transaction(&self, entry: &Entry, tx: &TxHead, before: &BTreeMap<Unit, Lease>) -> Result<(), String> {
+    fn transaction(&mut self, entry: &Entry, tx: &TxHead, before: &BTreeMap<Unit, Lease>) -> Result<(), String> {
         let seq = entry.state.seq;
         if let Some(guard) = &tx.guard {
             let unit: Unit = lease_unit(&guard.path)
@@ -123,6 +125,24 @@ impl Judge {
                 guard.generation,
                 lease.map(|lease| (lease.generation, lease.held))
             );
+        }
+        let mut seen = |what: &'static str| *self.seen.entry(what).or_default() += 1;
+        match tx.kind {
+            TxKind::Abort => seen("abort"),
+            TxKind::Start if before.iter().any(|(unit, lease)| lease.held && self.leases.get(unit) != Some(lease)) => {
+                seen("takeover");
+            }
+            TxKind::Start => seen("start"),
+            TxKind::End if tx.message.starts_with("token") => seen("end"),
+            TxKind::End => seen("release"),
+            _ if tx.guard.is_some() => seen("commit under a lease"),
+            _ => seen("commit"),
+        }
+        if tx.units.len() > 1 {
+            seen("several units");
+        }
+        if !tx.packs.is_empty() {
+            seen("pack");
         }
         if tx.kind == TxKind::Start {
             let starter = self.starters.get(&tx.message);
@@ -165,7 +185,8 @@ impl Judge {
     }
 
     /// What must hold when everything is settled: `parked` are the rows that are left.
-    pub fn finish(&self, parked: &BTreeSet<ChangeId>, dropped: &BTreeSet<ChangeId>) -> Result<(), String> {
+    pub fn finish(&mut self, parked: &BTreeSet<ChangeId>, dropped: &BTreeSet<ChangeId>) -> Result<(), String> {
+        *self.seen.entry("parked to the end").or_default() += parked.len() as u64;
         for (change, disposable) in &self.journalled {
             let kept = self.replay.changes.contains_key(change) || parked.contains(change) || *disposable;
             ensure!(kept || dropped.contains(change), "A9: the journalled change {change} is lost");

@@ -1,6 +1,6 @@
 //! Machines: a folder each, and processes that work on it, two at a time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -88,8 +88,9 @@ impl World {
         self.hold(lock(&self.judge).finish(parked, &lock(&self.dropped)));
     }
 
-    pub fn entries(&self) -> usize {
-        lock(&self.judge).replay.digests.len()
+    /// How often things happened.
+    pub fn seen(&self) -> BTreeMap<&'static str, u64> {
+        lock(&self.judge).seen.clone()
     }
 }
 
@@ -330,9 +331,13 @@ impl Actor<'_> {
             if depth < 2 && sim.chance(0.25) {
                 Box::pin(self.run(world.units(), Some(&run), depth + 1)).await?;
             }
-            if sim.chance(0.2) {
-                // A process that stalls, or works for long.
-                env.sleep(Duration::from_millis(sim.below(8000))).await;
+            if sim.chance(0.3) {
+                // A process that stalls, or works for long, or is cut off from the store meanwhile.
+                let long = Duration::from_millis(sim.below(8000));
+                if sim.chance(0.5) {
+                    self.process.cut_off(long.mul_f64(0.8));
+                }
+                env.sleep(long).await;
             }
             Ok::<(), Error>(())
         };
@@ -345,7 +350,10 @@ impl Actor<'_> {
                 done = work => done?,
                 () = run.beat() => {}
                 // The method is cancelled, and what it has is committed or parked all the same.
-                _ = run.lost() => sim.event(format_args!("{} lost its lease", self.process.name())),
+                _ = run.lost() => {
+                    *lock(&world.judge).seen.entry("lease seen lost").or_default() += 1;
+                    sim.event(format_args!("{} lost its lease", self.process.name()));
+                }
             }
         }
         env.step("test.worked").await;

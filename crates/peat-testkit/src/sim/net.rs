@@ -141,6 +141,7 @@ impl SimNet {
     ) -> Result<T> {
         self.life.pass(&what).await;
         let fate = self.fate(write.is_some(), told.is_some());
+        let fate = if self.life.is_cut_off() { Fate::LostRequest } else { fate };
         self.sim.log().requests += 1;
         self.sim.event(format_args!("{} {what} {fate:?}", self.life.name));
         let (there, back) = (self.latency(), self.latency());

@@ -1,14 +1,14 @@
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peat_objects::Store;
 use peat_types::{Env, Mutation, Steps};
 use tokio::sync::Notify;
 
-use super::{Sim, SimClock, SimNet};
+use super::{Sim, SimClock, SimNet, lock};
 
 /// One machine: a pair of clocks, and processes that share its disk.
 #[derive(Clone)]
@@ -39,6 +39,7 @@ impl Machine {
             sim: self.sim.clone(),
             name: format!("{}#{number}", self.name),
             dead: AtomicBool::new(false),
+            cut_until: Mutex::new(Duration::ZERO),
             killed: Notify::new(),
         });
         let env = Env::seeded(self.clock.clone(), self.sim.split(), []);
@@ -85,6 +86,12 @@ impl Process {
         self.life.die("on purpose");
     }
 
+    /// Cuts the process off from the store: what it sends in the next `duration` is lost.
+    pub fn cut_off(&self, duration: Duration) {
+        self.life.sim.event(format_args!("{} is cut off for {duration:?}", self.life.name));
+        *lock(&self.life.cut_until) = self.life.sim.elapsed() + duration;
+    }
+
     /// Whether it was killed.
     pub fn is_dead(&self) -> bool {
         self.life.is_dead()
@@ -95,12 +102,18 @@ pub(super) struct Life {
     sim: Sim,
     pub(super) name: String,
     dead: AtomicBool,
+    /// Virtual time until which nothing gets through.
+    cut_until: Mutex<Duration>,
     killed: Notify,
 }
 
 impl Life {
     fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.sim.elapsed() < *lock(&self.cut_until)
     }
 
     pub(super) fn die(&self, place: &str) {
