@@ -2,10 +2,7 @@
 
 mod setup;
 
-use std::sync::Arc;
-
 use peat_clone::Scope;
-use peat_ledger::Ledger;
 use peat_objects::List;
 use peat_types::{Result, Seq, Timestamp};
 
@@ -119,11 +116,7 @@ impl Repo {
     pub async fn ledger_cat(&self, wanted: &str) -> Result<LedgerCat> {
         let entry = wanted.parse::<u64>().map(|seq| format!("log/{}.{seq}", Seq(seq).inverted()));
         let key = entry.as_deref().unwrap_or(wanted);
-        let (clone, place) = self.opened().await?;
-        let store = place.opened.within(place.namespace.as_str())?;
-        let ledger =
-            Ledger::with_info(Arc::clone(&store), &self.host().env, clone.info().clone(), clone.id(), clone.instance());
-        Ok(LedgerCat { key: key.to_owned(), object: ledger.cat(key).await? })
+        Ok(LedgerCat { key: key.to_owned(), object: self.clone_of().await?.cat(key).await? })
     }
 
     /// `peat ledger verify`; `deep` hashes every content.

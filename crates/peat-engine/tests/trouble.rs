@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use peat_engine::report::{RunStatus, json as machine};
-use peat_engine::{Beats, Cancel, CreateModel, Quiet, RunRequest};
+use peat_engine::{Beats, Cancel, CreateModel, DataGet, Quiet, RunRequest};
 use peat_types::Kind;
 use serde_json::json;
 use support::{World, get, go, hints, request};
@@ -79,6 +79,28 @@ async fn an_end_that_cannot_be_committed_is_kept() {
     assert_eq!(repo.output_get("m", false).await.unwrap().status, RunStatus::Succeeded);
     assert!(!repo.lock_status().await.unwrap().held);
     assert!(repo.pending_list().await.unwrap().changes.is_empty());
+}
+
+#[tokio::test]
+async fn the_next_run_commits_what_the_last_one_could_not() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    let cloud = world.cloud.clone();
+    ann.during(move || {
+        cloud.off(true);
+        async {}
+    });
+    let run = RunRequest { patience: Some(Duration::from_millis(300)), ..request("m", json!({"n": 1})) };
+    assert!(repo.run(&run, &Cancel::default(), &Quiet).await.unwrap().error.is_some());
+    world.cloud.off(false);
+    *ann.hook.lock().unwrap() = None;
+    let ran = go(&ann.repo(), json!({"n": 2})).await;
+    assert!(ran.error.is_none(), "{:?}", ran.error);
+    assert_eq!(ran.report.data_artifacts[0].version, Some(2));
+    let first = repo.data_get(&DataGet { version: Some(1), ..get("result") }).await.unwrap();
+    assert_eq!(first.content.unwrap(), json!({"n": 1}));
+    assert!(repo.pending_list().await.unwrap().changes.is_empty());
+    assert_eq!(repo.output_search("succeeded", 10, false).await.unwrap().results.len(), 2);
 }
 
 #[tokio::test]
