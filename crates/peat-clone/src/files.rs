@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use peat_types::{Env, Error, Kind, Result};
+use peat_types::{Env, Error, Kind, Result, Timestamp};
 
 /// Longest pause between two tries of a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
@@ -73,6 +73,17 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>> {
         Err(e) if absent(&e) => Ok(None),
         Err(e) => Err(Error::io("read", path, e)),
     }
+}
+
+/// When a file was written, as the file system tells; `None` when it does not. For housekeeping only.
+pub(crate) fn written(path: &Path) -> Result<Option<Timestamp>> {
+    let meta = match fs::metadata(path) {
+        Ok(meta) => meta,
+        Err(e) if absent(&e) => return Ok(None),
+        Err(e) => return Err(Error::io("read", path, e)),
+    };
+    let since = meta.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    Ok(since.and_then(|since| i64::try_from(since.as_millis()).ok()).map(Timestamp::from_millis))
 }
 
 /// Removes a file; a missing one is fine.

@@ -6,8 +6,8 @@ use peat_ledger::NsInfo;
 use peat_types::{CloneId, Env, Error, Kind, Namespace, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::Options;
 use crate::files;
+use crate::{Durability, Options};
 
 const VERSION: u32 = 1;
 
@@ -87,7 +87,7 @@ impl Identity {
         if files::read(&path)?.is_some_and(|known| known == text) {
             return Ok(());
         }
-        files::write_atomic(env, &path, &[&text], true, false)
+        files::write_atomic(env, &path, &[&text], options.durability == Durability::Synced, false)
     }
 }
 

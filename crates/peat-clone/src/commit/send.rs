@@ -230,8 +230,8 @@ impl Inner {
     /// Takes entries that came first into the index.
     pub(crate) async fn step_over(&self, passed: &[Entry], at: Moment) -> Result<()> {
         if !passed.is_empty() {
-            self.apply(passed, at, false, false).await?;
-            self.hydrate_at_hand(&AtHand::entries(passed.to_vec())).await;
+            let noted = self.apply(passed, at, false, false).await?.noted;
+            self.hydrate_at_hand(noted, &AtHand::entries(passed.to_vec())).await;
         }
         Ok(())
     }
@@ -251,11 +251,12 @@ impl Inner {
         let items = self.items_of(&entry, locked.id());
         let mut entries = passed;
         entries.push(entry);
-        if let Err(error) = self.apply(&entries, at, false, mine).await {
-            tracing::warn!(%error, %seq, "committed, but not yet in the index");
-        }
+        let applied = self.apply(&entries, at, false, mine).await;
         self.env.step("commit.applied").await;
-        self.hydrate_at_hand(&AtHand::entries(entries).with(contents)).await;
+        match applied {
+            Ok(applied) => self.hydrate_at_hand(applied.noted, &AtHand::entries(entries).with(contents)).await,
+            Err(error) => tracing::warn!(%error, %seq, "committed, but not yet in the index"),
+        }
         let committed = Committed { seq, change: locked.id(), answer: locked.state().answer.clone(), items };
         if let Err(error) = locked.remove() {
             tracing::warn!(%error, %seq, "committed, but still in the journal");

@@ -29,6 +29,8 @@ pub(crate) type LeaseBytes = BTreeMap<Hash, Bytes>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Applied {
     pub(crate) items: u64,
+    /// The newest note about the tree before it.
+    pub(crate) noted: i64,
 }
 
 /// A whole unit as read from its table.

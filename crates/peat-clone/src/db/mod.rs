@@ -20,7 +20,7 @@ pub(crate) use index::{
     Applied, LeaseBytes, NewTable, apply_entries, apply_table, bytes, claimant, collisions, get, in_pack, is_lease,
     items, known, leases, twice_claimed,
 };
-pub(crate) use todo::{Todo, done as todo_done, note};
+pub(crate) use todo::{Todo, done as todo_done, last as last_todo, note};
 
 /// The connection. One per process; never held across an await.
 pub(crate) struct Db {

@@ -43,6 +43,10 @@ impl Db {
     pub(crate) async fn open(env: &Env, options: &Options) -> Result<Self> {
         let path = options.dir.join("state.db");
         let reporter = &*options.reporter;
+        // Half-built files of a process that was killed while building.
+        for name in files::names(&options.dir, "")?.iter().filter(|name| name.starts_with("state.new-")) {
+            files::remove(&options.dir.join(name))?;
+        }
         let mut tries = 0;
         let conn = loop {
             if mark_of(&path).exists() {

@@ -49,6 +49,13 @@ impl Db {
     }
 }
 
+/// The newest note so far: what is noted from now on comes after it.
+pub(crate) fn last(tx: &Transaction<'_>) -> Result<i64> {
+    // Not `max(id)`: ids are never used again, so this grows even when all notes are gone.
+    tx.query_row("SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'todo'), 0)", [], |row| row.get(0))
+        .map_err(sql)
+}
+
 /// Forgets a note, unless it was made again meanwhile.
 pub(crate) fn done(tx: &Transaction<'_>, id: i64) -> Result<()> {
     let mut statement = tx.prepare_cached("DELETE FROM todo WHERE id = ?1").map_err(sql)?;

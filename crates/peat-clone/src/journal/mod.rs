@@ -140,8 +140,15 @@ impl Journal {
         Ok(rows.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// Removes what is left of rows that are gone, and temporary files.
-    pub(crate) fn sweep(&self) -> Result<()> {
+    /// Removes what is left of rows that are gone, and of processes that were killed while they wrote. (What somebody is
+    /// just writing is not a day old.)
+    pub(crate) fn sweep(&self, now: Timestamp) -> Result<()> {
+        for name in files::names(&self.dir, ".tmp")? {
+            let path = self.dir.join(format!("{name}.tmp"));
+            if files::written(&path)?.is_some_and(|written| now.millis_since(written) > 24 * 3600 * 1000) {
+                files::remove(&path)?;
+            }
+        }
         for name in files::names(&self.dir, ".lock")? {
             let base = self.dir.join(&name);
             if base.with_extension("change").exists() {

@@ -46,24 +46,24 @@ impl Inner {
     /// Makes the tree what the index says, for some units or all. Gives the bytes that became local.
     pub(crate) async fn hydrate(&self, only: Option<&[Unit]>, at_hand: &AtHand) -> Result<u64> {
         let fetch = self.options.hydration == Hydration::Full;
-        let Some(units) = only else { return self.hydrate_with(None, at_hand, fetch).await };
+        let Some(units) = only else { return self.hydrate_with(None, 0, at_hand, fetch).await };
         let mut bytes = 0;
         for unit in units {
-            bytes += self.hydrate_with(Some(unit), at_hand, fetch).await?;
+            bytes += self.hydrate_with(Some(unit), 0, at_hand, fetch).await?;
         }
         Ok(bytes)
     }
 
-    /// Makes visible what is at hand, without any request: others' contents must not hold up a commit. The rest stays
-    /// noted for the next pull.
-    pub(crate) async fn hydrate_at_hand(&self, at_hand: &AtHand) {
-        if let Err(error) = Box::pin(self.hydrate_with(None, at_hand, false)).await {
+    /// Makes visible what was noted after `noted` and is at hand, without any request: others' contents must not hold up
+    /// a commit. The rest stays noted for the next pull.
+    pub(crate) async fn hydrate_at_hand(&self, noted: i64, at_hand: &AtHand) {
+        if let Err(error) = Box::pin(self.hydrate_with(None, noted, at_hand, false)).await {
             tracing::warn!(%error, "the tree is completed later");
         }
     }
 
-    async fn hydrate_with(&self, unit: Option<&Unit>, at_hand: &AtHand, fetch: bool) -> Result<u64> {
-        let (mut after, mut bytes, mut done) = (0, 0, 0);
+    async fn hydrate_with(&self, unit: Option<&Unit>, after: i64, at_hand: &AtHand, fetch: bool) -> Result<u64> {
+        let (mut after, mut bytes, mut done) = (after, 0, 0);
         let of = self.db.todo_count()?;
         loop {
             let batch = self.db.todo(unit, after, BATCH)?;

@@ -106,8 +106,9 @@ impl Inner {
         let leases = self.lease_bytes(entries).await?;
         self.env.step("apply").await;
         self.db.write(|tx| {
+            let noted = db::last_todo(tx)?;
             db::set_head(tx, &NewHead { state: &last.state, at, listed, mine })?;
-            db::apply_entries(tx, entries, &leases)
+            Ok(Applied { noted, ..db::apply_entries(tx, entries, &leases)? })
         })
     }
 
@@ -231,7 +232,7 @@ impl Inner {
             db::set_head(tx, &NewHead { state, at, listed, mine: false })?;
             tables.iter().try_fold(Applied::default(), |sum, table| {
                 let items = db::apply_table(tx, table, state.seq, &LeaseBytes::new())?.items;
-                Ok(Applied { items: sum.items + items })
+                Ok(Applied { items: sum.items + items, ..sum })
             })
         })
     }
