@@ -15,7 +15,7 @@ use super::wire::{CANCEL, Ended, Frame, Job};
 
 /// How often the cancel file and a dying process group are looked at.
 const TICK: Duration = Duration::from_millis(50);
-/// How long this process survives its own last frame.
+/// Bytes of output passed on at once.
 const CHUNK: usize = 32 << 10;
 /// How long a program may take to end when the `peat` that started it is gone.
 const ALONE_GRACE: Duration = Duration::from_millis(500);
