@@ -162,7 +162,7 @@ async fn a9_a3_killed_at_every_step_and_settled_once() {
         let a = world.open("a").await;
         a.pull().await;
         a.killer.seen();
-        a.clone.commit(change_bytes("model/x", "data/big", noise(1, 300_000))).await.unwrap();
+        a.clone.commit(change_bytes("model/x", "data/big", noise(1, 70_000))).await.unwrap();
         let mut steps = a.killer.seen();
         steps.sort_unstable();
         steps.dedup();
@@ -177,7 +177,7 @@ async fn a9_a3_killed_at_every_step_and_settled_once() {
             a.pull().await;
             a.killer.arm(first, 1);
             let mut change = change_append("model/x", "");
-            change.contents = vec![noise(1, 300_000)];
+            change.contents = vec![noise(1, 70_000)];
             let killed = a.killer.run(a.clone.commit(change)).await.is_none();
             assert!(killed, "{first}");
             drop(a);
