@@ -3,6 +3,9 @@
 //! By default the bucket is on the test kit's server. `PEAT_TEST_STORE` (a URL; the rest in the variables of the AWS
 //! tools) puts it on a server that somebody started, and `PEAT_STORY_RUNS` makes the loops longer.
 
+// A test fails by panicking, and the processes it watches run in real time.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
+
 mod machine;
 mod reports;
 mod same_model;
