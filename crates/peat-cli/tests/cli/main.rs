@@ -14,4 +14,5 @@ mod licences;
 mod repos;
 mod runs;
 mod sandbox;
+mod shapes;
 mod sharing;

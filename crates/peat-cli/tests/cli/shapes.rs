@@ -1,0 +1,74 @@
+//! The JSON form of every report: which fields it has, of which kind. Scripts depend on it, so a change must be meant.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::sandbox::Sandbox;
+
+/// Commands and where their reports are looked at. Run in order.
+const COMMANDS: &[&str] = &[
+    "init --json --force",
+    "version --json --stats",
+    "model create command/shell web --json",
+    "model get web --json",
+    "model search --json",
+    "model type search --json",
+    "model method describe web execute --json",
+    "model validate web --json",
+    "model validate --json",
+    "model method run m execute --json",
+    "model output search --json",
+    "model output get m --json",
+    "model output logs m --json",
+    "model output data m --name result --json",
+    "data get m result --json",
+    "data list m --json",
+    "data versions m result --json",
+    "log --json",
+    "status --json",
+    "doctor --json",
+    "datastore status --json",
+    "datastore sync --json",
+    "datastore lock status --json",
+    "pending list --json",
+    "ledger ls --json",
+    "ledger verify --json",
+    "model delete m --force --json",
+];
+
+/// The value with every leaf replaced by its kind, and lists by the shape of their first item.
+fn shape(value: &Value) -> Value {
+    match value {
+        Value::Null => "null".into(),
+        Value::Bool(_) => "bool".into(),
+        Value::Number(_) => "number".into(),
+        Value::String(_) => "text".into(),
+        Value::Array(items) => Value::Array(items.first().map(shape).into_iter().collect()),
+        Value::Object(fields) => {
+            Value::Object(fields.iter().map(|(name, value)| (name.clone(), shape(value))).collect())
+        }
+    }
+}
+
+#[test]
+fn reports_have_the_shapes_scripts_know() {
+    let sandbox = Sandbox::with_model("echo hi");
+    let mut shapes = Map::new();
+    for command in COMMANDS {
+        let report = sandbox.peat(command).ok().json();
+        let mut shape = shape(&report);
+        shape["schema"] = report["schema"].clone();
+        shapes.insert(format!("peat {command}"), shape);
+    }
+    let error = sandbox.peat("model get nope --json").status(1).error();
+    shapes.insert("an error".to_owned(), shape(&error));
+    let now = format!("{:#}\n", Value::Object(shapes));
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/shapes.json");
+    let known = std::fs::read_to_string(&golden).unwrap_or_default();
+    if now != known {
+        let new = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shapes.json");
+        std::fs::write(&new, now).unwrap();
+        panic!("reports changed; if that is meant: cp {} {}", new.display(), golden.display());
+    }
+}
