@@ -38,7 +38,7 @@ fn with_names(command: Command, root: Option<&Path>) -> Command {
         .mut_subcommands(|sub| with_names(sub, Some(root)))
 }
 
-/// File names of definitions that start with what was typed. Reads no file, asks no network.
+/// Names of definitions that start with what was typed. Asks no network, and reads only files named by an id.
 fn names(models: &Path, typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(typed) = typed.to_str() else { return Vec::new() };
     let mut found = Vec::new();
@@ -49,11 +49,23 @@ fn names(models: &Path, typed: &OsStr) -> Vec<CompletionCandidate> {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 folders.push(path);
             } else if path.extension() == Some(OsStr::new("yaml")) {
-                found.extend(path.file_stem().and_then(OsStr::to_str).map(str::to_owned));
+                found.extend(name_of(&path));
             }
         }
     }
     found.retain(|name| name.starts_with(typed));
     found.sort_unstable();
     found.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// The name of the definition in a file: the file's, or the one written in it when the file is named by its id.
+fn name_of(path: &Path) -> Option<String> {
+    let stem = path.file_stem()?.to_str()?;
+    let is_id = stem.len() == 36 && stem.split('-').map(str::len).eq([8, 4, 4, 4, 12]);
+    if !is_id {
+        return Some(stem.to_owned());
+    }
+    let text = std::fs::read_to_string(path).ok()?;
+    let name = text.lines().find_map(|line| line.strip_prefix("name:"))?;
+    Some(name.trim().trim_matches(['"', '\'']).to_owned())
 }

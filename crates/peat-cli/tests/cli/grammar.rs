@@ -111,6 +111,10 @@ fn completions_of_every_shell_and_names_of_models() {
     ask.env("PEAT_COMPLETE", "bash").env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_INDEX", "3");
     let answer = ask.output().unwrap();
     assert_eq!(String::from_utf8_lossy(&answer.stdout), "hello\nhelp-me");
+    sandbox.peat("model create command/shell @acme/web").ok();
+    let mut ask = sandbox.command(["--", "peat", "model", "get", "@ac"]);
+    ask.env("PEAT_COMPLETE", "bash").env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_INDEX", "3");
+    assert_eq!(String::from_utf8_lossy(&ask.output().unwrap().stdout), "@acme/web");
 }
 
 #[test]
