@@ -1,7 +1,7 @@
 //! The handle: opening, and what needs no room of its own.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +60,11 @@ impl LocalClone {
     /// does not exist.
     pub async fn open(options: Options, env: Env, planner: Arc<dyn Planner>) -> Result<Self> {
         Self::open_with(options, env, planner, None).await
+    }
+
+    /// Whether the clone in `dir` has ever seen a ledger. A store that is not there is lost then, not new.
+    pub fn has_seen_a_ledger(dir: &Path) -> bool {
+        identity::Identity::knows_a_ledger(dir)
     }
 
     async fn open_with(
@@ -249,6 +254,17 @@ async fn open_ledger(
     new: Option<NewNamespace>,
 ) -> Result<Ledger> {
     let store = options.store.clone();
+    if let (Some(_), Some(known)) = (&new, &identity.info) {
+        // Made once already: whatever is there now is it, or it is lost. A second one would not be what this clone knows.
+        return Ledger::open(store, env, identity.clone, instance).await?.ok_or_else(|| {
+            Error::damaged(format!("{} holds no ledger any more; this clone knows it as {}", options.url, known.ledger))
+                .with_code("store_missing")
+                .with_hint(format!(
+                    "restore the store from a backup; to begin again without what it held, remove {} first",
+                    options.dir.display()
+                ))
+        });
+    }
     if let Some(new) = new {
         let new = NewLedger {
             namespace: options.namespace.clone(),

@@ -1,8 +1,9 @@
 //! `clone.json`: who this clone is and what it is a clone of.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use peat_ledger::NsInfo;
+use peat_objects::StoreUrl;
 use peat_types::{CloneId, Env, Error, Kind, Namespace, Result};
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,7 @@ const VERSION: u32 = 1;
 pub(crate) struct Identity {
     version: u32,
     pub(crate) clone: CloneId,
+    /// See [`place`].
     url: String,
     namespace: Namespace,
     repo_id: String,
@@ -41,7 +43,7 @@ pub(crate) fn find(env: &Env, options: &Options) -> Result<Found> {
         let identity = Identity {
             version: VERSION,
             clone: CloneId::random(env),
-            url: options.url.clone(),
+            url: place(options),
             namespace: options.namespace.clone(),
             repo_id: options.repo_id.clone(),
             folder,
@@ -59,7 +61,7 @@ pub(crate) fn find(env: &Env, options: &Options) -> Result<Found> {
             .with_code("unsupported_version")
             .with_hint("upgrade peat"));
     }
-    if identity.url != options.url || identity.namespace != options.namespace {
+    if identity.url != place(options) || identity.namespace != options.namespace {
         return Err(Error::invalid(format!(
             "{} is a clone of namespace {} in {}, not of {} in {}",
             options.dir.display(),
@@ -78,7 +80,26 @@ pub(crate) fn find(env: &Env, options: &Options) -> Result<Found> {
     Ok(Found { identity, reminted })
 }
 
+/// The store as `clone.json` names it: its URL, or the path to it from the clone when it lies inside the clone's folder, so
+/// that both can be moved together.
+fn place(options: &Options) -> String {
+    inside(options).map_or_else(|| options.url.clone(), |path| format!("./{}", path.display()))
+}
+
+/// Path of a store that lies inside the clone's folder, however both are spelled.
+fn inside(options: &Options) -> Option<PathBuf> {
+    let StoreUrl::File { root } = options.url.parse().ok()? else { return None };
+    let dir = options.dir.canonicalize().ok()?;
+    Some(root.parent()?.canonicalize().ok()?.strip_prefix(dir).ok()?.join(root.file_name()?))
+}
+
 impl Identity {
+    /// Whether this clone has seen a ledger.
+    pub(crate) fn knows_a_ledger(dir: &Path) -> bool {
+        let bytes = files::read(&dir.join("clone.json")).ok().flatten();
+        bytes.and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok()).is_some_and(|known| known.info.is_some())
+    }
+
     pub(crate) fn save(&self, env: &Env, options: &Options) -> Result<()> {
         let path = options.dir.join("clone.json");
         let mut text =

@@ -66,7 +66,7 @@ impl FileStore {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 Err(Error::invalid(format!("the folder of the store {self} does not exist"))
                     .with_code("store_missing")
-                    .with_hint("is its disk mounted? A new store is made by 'peat datastore setup <url>'"))
+                    .with_hint("mount its disk, or restore it from a backup"))
             }
             Err(e) => Err(Error::io("look at the folder of the store", &self.root, e)),
         }

@@ -105,3 +105,55 @@ fn status_log_and_doctor_of_a_fresh_repo() {
     assert_eq!(sandbox.peat("ledger cat 2 --json").ok().json(), entry);
     assert!(sandbox.peat("datastore sync --json").ok().json()["mode"] == "sync");
 }
+
+/// Copies a folder with everything in it.
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    let copied = std::process::Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+    assert!(copied.success());
+}
+
+#[test]
+fn a_moved_and_a_copied_repo_work_where_they_are() {
+    let sandbox = Sandbox::with_model("echo hi");
+    sandbox.peat("model method run m execute").ok();
+    copy(&sandbox.repo(), &sandbox.path("copy"));
+    std::fs::rename(sandbox.repo(), sandbox.path("moved")).unwrap();
+    std::os::unix::fs::symlink(sandbox.path("moved"), sandbox.repo()).unwrap();
+    let versions = |repo: &str| {
+        sandbox.run(["-C", repo, "data", "versions", "m", "result", "--json"]).ok().json()["total"].as_u64().unwrap()
+    };
+    let id = |repo: &str| {
+        let text = std::fs::read_to_string(sandbox.path(repo).join(".peat/clone.json")).unwrap();
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()["clone"].clone()
+    };
+    let moved = id("moved");
+    for repo in ["../moved", "../copy"] {
+        sandbox.run(["-C", repo, "model", "method", "run", "m", "execute"]).ok();
+        assert_eq!(versions(repo), 2);
+        sandbox.run(["-C", repo, "doctor"]).ok();
+    }
+    assert_eq!(sandbox.peat("data versions m result --json").ok().json()["total"], 2, "through a link");
+    assert_eq!(id("moved"), moved);
+    assert_ne!(id("copy"), moved, "two folders never act under one identity");
+}
+
+#[test]
+fn a_private_store_that_is_gone_is_lost_and_not_new() {
+    let sandbox = Sandbox::with_model("echo hi");
+    sandbox.peat("model method run m execute").ok();
+    let (store, away) = (sandbox.path("repo/.peat/store"), sandbox.path("away"));
+    std::fs::rename(&store, &away).unwrap();
+    for _ in 0..2 {
+        assert_eq!(sandbox.peat("data versions m result --json").ok().json()["total"], 1, "reads go on");
+        for command in ["model method run m execute", "init --force", "datastore setup file:///proc/nowhere"] {
+            let error = sandbox.peat(&format!("{command} --json")).status(1).error();
+            assert_eq!(error["code"], "store_missing", "{command}: {error}");
+            assert!(error["hint"].as_str().unwrap().contains("restore it from a backup"), "{error}");
+        }
+        assert!(!store.exists(), "nothing was made in its place");
+    }
+    std::fs::rename(&away, &store).unwrap();
+    sandbox.peat("model method run m execute").ok();
+    assert_eq!(sandbox.peat("data versions m result --json").ok().json()["total"], 2);
+    sandbox.peat("ledger verify --deep").ok();
+}

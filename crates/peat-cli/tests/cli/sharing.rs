@@ -167,3 +167,15 @@ fn a_second_checkout_without_the_shared_store_says_so() {
     assert!(missing.err.contains("'peat datastore setup"), "{}", missing.err);
     assert!(bob.peat("status").ok().out.contains("peat datastore setup"));
 }
+
+#[test]
+fn setup_copies_everything_although_the_index_was_lost() {
+    let sandbox = Sandbox::with_model("echo hi");
+    sandbox.peat("model method run m execute").ok();
+    std::fs::remove_file(sandbox.path("repo/.peat/state.db")).unwrap();
+    std::fs::create_dir(sandbox.path("shared")).unwrap();
+    let url = format!("file://{}", sandbox.path("shared").display());
+    let setup = sandbox.run(["datastore", "setup", &url, "--json"]).ok().json();
+    assert!(setup["itemsCopied"].as_u64().unwrap() >= 6, "{setup}");
+    assert_eq!(sandbox.peat("data get m result --json").ok().json()["content"]["stdout"], "hi");
+}

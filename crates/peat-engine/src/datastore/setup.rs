@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use peat_clone::{Item, LocalClone, NewChange, NewNamespace, OnRefusal};
+use peat_clone::{Item, LocalClone, NewChange, NewNamespace, OnRefusal, Scope};
 use peat_objects::Range;
 use peat_types::{Error, Kind, Namespace, Result, Unit};
 use serde_json::Value;
@@ -54,11 +54,12 @@ impl Repo {
             return Err(Error::invalid("that is the private datastore of this repository")
                 .with_hint("choose a folder outside .peat/, or a bucket: 'peat datastore setup s3://bucket/prefix'"));
         }
-        let copy = self.marker().datastore.is_none() && !request.skip_migration && own.is_dir();
+        let known = own.is_dir() || LocalClone::has_seen_a_ledger(&self.root().join(crate::LOCAL));
+        let copy = self.marker().datastore.is_none() && !request.skip_migration && known;
         if copy {
             self.copyable().await?;
         }
-        target.opened.init()?;
+        target.make_folder()?;
         let store = target.opened.within(namespace.as_str())?;
         let created = store.get("ns.json", Range::All).await?.is_none();
         // Who joins may only be allowed to read, and whoever created the namespace has asked already.
@@ -115,6 +116,8 @@ impl Repo {
     /// Whether the private ledger is at rest, so that a copy of it is whole.
     async fn copyable(&self) -> Result<()> {
         let private = self.clone_of().await?;
+        // What is copied is what this clone knows, and its index may have just been built anew.
+        private.pull(&Scope::All).await?;
         let pending = private.pending()?;
         if !pending.is_empty() {
             return Err(Error::new(

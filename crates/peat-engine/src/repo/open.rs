@@ -31,6 +31,11 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Makes the folder of a store that is one, unless a ledger was in it once: then its disk is not there, or it is lost.
+    pub fn make_folder(&self) -> Result<()> {
+        if LocalClone::has_seen_a_ledger(&self.dir) { Ok(()) } else { self.opened.init() }
+    }
+
     /// `full` or `lazy`.
     pub const fn hydration_name(&self) -> &'static str {
         match self.hydration {
@@ -113,7 +118,10 @@ pub(crate) fn options(host: &Host, place: &Place, repo_id: &str) -> Result<Optio
 pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(LocalClone, Place)> {
     let mut place = place(host, root, &marker.repo_id, marker.datastore.as_ref())?;
     let planner = Arc::new(DomainPlanner);
-    let fresh = place.private && !root.join(LOCAL).join("store").is_dir();
+    // What this clone knows of the private ledger came from it: when it is not there now, it is lost, and another one in
+    // its place would take the numbers of its entries again.
+    let known = place.private && LocalClone::has_seen_a_ledger(&place.dir);
+    let fresh = place.private && !known && !root.join(LOCAL).join("store").is_dir();
     if fresh {
         // A second checkout, or one whose ignored files were cleaned away: it gets a ledger of its own, and says so.
         place.second_checkout = true;
@@ -124,7 +132,7 @@ pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(L
     let opened = LocalClone::open(options(host, &place, &marker.repo_id)?, host.env.clone(), planner).await;
     match opened {
         Ok(clone) => Ok((clone, place)),
-        Err(error) if error.kind() == Kind::NotFound && place.private => {
+        Err(error) if error.kind() == Kind::NotFound && place.private && !known => {
             Ok((create(host, &place, &marker.repo_id).await?, place))
         }
         Err(error) if error.kind() == Kind::NotFound => Err(error
@@ -138,7 +146,7 @@ pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(L
 }
 
 async fn create(host: &Host, place: &Place, repo_id: &str) -> Result<LocalClone> {
-    place.opened.init()?;
+    place.make_folder()?;
     let new = NewNamespace { params: host.params.clone(), probe: json!({"private": true}) };
     LocalClone::create(options(host, place, repo_id)?, host.env.clone(), Arc::new(DomainPlanner), new).await
 }
