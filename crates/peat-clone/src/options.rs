@@ -58,7 +58,7 @@ pub enum Durability {
 pub struct NewNamespace {
     /// Limits of the ledger.
     pub params: Params,
-    /// Verdict of the store's probe; opaque but for `server_time`, which tells whether the server's clock can be used.
+    /// What [`peat_objects::Verdict`] became in JSON, or anything else when the store was not probed.
     pub probe: serde_json::Value,
 }
 

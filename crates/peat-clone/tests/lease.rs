@@ -205,7 +205,15 @@ async fn a_beat_that_stops_and_goes_on_counts_from_then() {
 async fn an_old_beat_by_the_servers_clock_proves_death_at_once() {
     for sane in [true, false] {
         let mut world = World::new(11);
-        world.probe = json!({ "server_time": sane });
+        world.probe = serde_json::to_value(peat_objects::Verdict {
+            at: peat_types::Timestamp::from_millis(0),
+            rival_creates: 16,
+            unanswered: 0,
+            server_time: sane,
+            clock_ahead_ms: None,
+            may_delete: true,
+        })
+        .unwrap();
         let (a, b) = (world.open("a").await, world.open("b").await);
         let run = a.begin(X).await.unwrap();
         method(&run, &a, 18).await.unwrap();

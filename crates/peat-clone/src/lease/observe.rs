@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use peat_ledger::Lease;
-use peat_objects::Meta;
+use peat_objects::{Meta, Verdict};
 use peat_types::{Hash, Result, Unit};
+use serde::Deserialize;
 
 use crate::handle::Inner;
 
@@ -34,7 +35,7 @@ impl Inner {
 
     /// What the probe of the store found out about its clock.
     fn server_time_is_sane(&self) -> bool {
-        self.ledger.info().probe.get("server_time").and_then(serde_json::Value::as_bool) == Some(true)
+        Verdict::deserialize(&self.ledger.info().probe).is_ok_and(|verdict| verdict.server_time)
     }
 }
 
