@@ -82,18 +82,25 @@ impl Ledger {
     /// The head by LIST, not below what was known before it was asked for.
     pub(super) async fn listed(&self, known: Seq) -> Result<Seq> {
         let Some(head) = self.list_head().await? else { return Err(self.empty_log()) };
-        let bar = if self.env.mutated(Mutation::OlderReplyIsRollback) { self.known(known) } else { known };
+        let hasty = self.env.mutated(Mutation::OlderReplyIsRollback);
+        let bar = if hasty { self.known(known) } else { known };
         if head < bar {
-            return Err(Error::damaged(format!(
-                "the log in {} went back from entry {bar} to entry {head}",
-                self.store
-            ))
-            .with_code("rollback")
-            .with_hint("the bucket was set back or an old copy is being read: stop all writers, then compare")
-            .with_hint("nothing local was touched; a clone below another PEAT_HOME takes what is there"));
+            // A listing may lag behind; the slot itself does not.
+            let probe = Range::Part { offset: 0, len: 1 };
+            if hasty || self.store.get(&key::log(bar), probe).await?.is_none() {
+                return Err(self.went_back(bar, head));
+            }
+            return Ok(bar);
         }
         self.saw(head);
         Ok(head)
+    }
+
+    fn went_back(&self, from: Seq, to: Seq) -> Error {
+        Error::damaged(format!("the log in {} went back from entry {from} to entry {to}", self.store))
+            .with_code("rollback")
+            .with_hint("the bucket was set back or an old copy is being read: stop all writers, then compare")
+            .with_hint("nothing local was touched; a clone below another PEAT_HOME takes what is there")
     }
 
     pub(super) fn empty_log(&self) -> Error {
@@ -157,6 +164,7 @@ impl Ledger {
             match format::decode_prefix(seq, &prefix, size).map_err(|e| self.unreadable(key, e))? {
                 Ok((state, txs, time)) => {
                     self.check_ledger(&state)?;
+                    self.saw(seq);
                     return Ok(Glance { state, txs, time, size, prefix, entry: None });
                 }
                 Err(needed) => {
@@ -172,6 +180,7 @@ impl Ledger {
         }
         let entry = format::decode_entry(seq, &prefix).map_err(|e| self.unreadable(key, e))?;
         self.check_ledger(&entry.state)?;
+        self.saw(seq);
         Ok(Glance {
             state: entry.state.clone(),
             txs: entry.txs.clone(),

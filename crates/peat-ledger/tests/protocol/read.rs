@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peat_ledger::{Content, FileRow, Follow, Ledger, NsInfo, Params};
-use peat_objects::{MemoryStore, Object, Range, Store};
+use peat_objects::{Fault, FaultStore, MemoryStore, Object, Op, Range, Store};
 use peat_types::{CloneId, Error, InstanceId, Kind, LedgerId, Seq};
 
 use super::bench::{Bench, MapCache, log_key};
@@ -36,6 +36,26 @@ async fn a8_a_log_that_went_back_is_a_rollback() {
     let error = bench.ledger.follow(&behind, false).await.expect_err("an absent slot that was seen");
     assert_eq!(error.code(), "rollback");
     assert_eq!(bench.memory.keys(), backup.keys(), "nothing was touched");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a8_a_listing_that_lags_is_no_rollback() {
+    let mut bench = Bench::new().await;
+    bench.put("model/a", &[("data/1", b"a")]).await;
+    let store = FaultStore::new(Arc::new(bench.memory.clone()), &bench.env);
+    let info = bench.ledger.info().clone();
+    let (clone, instance) = (CloneId::random(&bench.env), InstanceId::random(&bench.env));
+    let ledger = Ledger::with_info(Arc::new(store.clone()), &bench.env, info, clone, instance);
+    ledger.follow(&bench.state, true).await.expect("the listing to be repeated");
+    let unit = [("model/b".parse().expect("unit"), None)];
+    let before = bench.state.clone();
+    bench.put("model/b", &[("data/1", b"b")]).await;
+    store.script_times(Op::List, |_| true, 1, 3, Fault::StaleList);
+    let followed = ledger.follow(&bench.state, true).await.expect("follow");
+    assert!(matches!(followed, Follow::Unchanged), "{followed:?}");
+    let scoped = ledger.scoped(&before, false, &unit, &bench.cache).await.expect("scoped");
+    assert_eq!((scoped.state.seq, scoped.units.len()), (bench.state.seq, 1));
+    assert_eq!(ledger.head().await.expect("head").state, bench.state);
 }
 
 #[tokio::test(start_paused = true)]
