@@ -4,6 +4,7 @@
 //! `cargo run --release -p peat-bench` builds the binary's neighbours; the binary itself is `--peat` (by default the
 //! `peat` beside this program). See `bench/README.md`.
 
+mod commit;
 mod data;
 mod measure;
 mod table;
@@ -50,15 +51,27 @@ enum Internal {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
+    /// Commits changes through a clone in DIR and prints what each took (used by the benchmark itself)
+    #[command(hide = true)]
+    Commits { url: String, owner: String, dir: PathBuf, rounds: usize },
 }
 
-#[allow(clippy::print_stdout, clippy::print_stderr)] // the table is this program's output
+#[allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)] // the table is this program's output
 fn main() -> Result<(), Failure> {
     let options = Options::parse();
-    if let Some(Internal::Measure { command }) = &options.internal {
-        let (program, args) = command.split_first().ok_or("no command")?;
-        println!("{}", measure::measured(Path::new(program), args)?);
-        return Ok(());
+    match &options.internal {
+        Some(Internal::Measure { command }) => {
+            let (program, args) = command.split_first().ok_or("no command")?;
+            println!("{}", measure::measured(Path::new(program), args)?);
+            return Ok(());
+        }
+        Some(Internal::Commits { url, owner, dir, rounds }) => {
+            let env = peat_types::Env::system(std::env::vars());
+            let took = runtime()?.block_on(commit::commits(&env, url, owner, dir, *rounds))?;
+            println!("{}", serde_json::to_string(&took)?);
+            return Ok(());
+        }
+        None => {}
     }
     let beside = std::env::current_exe()?.with_file_name("peat");
     let peat = std::fs::canonicalize(options.peat.clone().unwrap_or(beside))?;
@@ -108,8 +121,7 @@ fn shared(peat: &Path, paths: usize, delay: u64, rounds: usize) -> Result<Table,
     a.measure(&["init"])?;
     a.measure(&["model", "create", "command/shell", "hello"])?;
     let owner = repo_id(&a.repo)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let models = runtime.block_on(data::build(&server.url(), &vars, "bench", &owner, paths))?;
+    let models = runtime()?.block_on(data::build(&server.url(), &vars, "bench", &owner, paths))?;
     setup(&a, &server)?;
     let b = machine(peat, &dir.path().join("b"), keys)?;
     copy_repo(&a.repo, &b.repo)?;
@@ -124,6 +136,7 @@ fn shared(peat: &Path, paths: usize, delay: u64, rounds: usize) -> Result<Table,
     rows(&a, 1, PULL)?;
     table.push("`peat model method run`, echo hi", rows(&a, rounds, RUN)?);
     table.push("no-op `peat datastore sync --pull`", rows(&a, rounds, PULL)?);
+    table.push("one commit (library, clone opened anew)", commits(&server, &owner, &dir.path().join("c"), rounds)?);
     let mut polls = Vec::new();
     rows(&b, 1, PULL)?;
     for _ in 0..rounds {
@@ -162,6 +175,20 @@ fn repo_id(repo: &Path) -> Result<String, Failure> {
 
 fn rows(machine: &Machine, rounds: usize, args: &[&str]) -> Result<Vec<Row>, Failure> {
     (0..rounds).map(|_| machine.report(args).map(|(took, report)| Row::of(&took, report.get("stats")))).collect()
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// Commits in a process of their own, for the sake of its memory.
+fn commits(server: &S3Server, owner: &str, dir: &Path, rounds: usize) -> Result<Vec<Row>, Failure> {
+    std::fs::create_dir_all(dir)?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["commits", &server.url(), owner]).arg(dir).arg(rounds.to_string());
+    let output = command.envs(server.vars()).stderr(std::process::Stdio::inherit()).output()?;
+    let took: Vec<commit::Committed> = serde_json::from_slice(&output.stdout)?;
+    Ok(took.into_iter().map(Row::of_commit).collect())
 }
 
 fn peer(machine: &Machine, rounds: usize) -> Result<Vec<Row>, Failure> {

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use crate::commit::Committed;
 use crate::measure::Took;
 
 /// One measured command.
@@ -26,6 +27,11 @@ impl Row {
             ms: took.ms,
             rss_kib: took.rss_kib,
         }
+    }
+
+    pub fn of_commit(took: Committed) -> Self {
+        let Committed { requests, sent, received, ms, rss_kib } = took;
+        Self { requests: Some(requests), sent: Some(sent), received: Some(received), ms, rss_kib }
     }
 }
 
