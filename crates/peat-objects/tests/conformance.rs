@@ -56,6 +56,10 @@ async fn real_server() {
         eprintln!("SKIPPED: real_server, because PEAT_TEST_STORE is not set");
         return;
     };
+    // A liar is there to be refused by the probe.
+    if env.var("PEAT_TEST_REFUSED").is_some() {
+        return;
+    }
     let store = open(&url.parse().unwrap(), &OpenOptions::default(), &env).unwrap();
     let before = env.monotonic();
     assert_none(&conformance::run(&store, &env).await);
