@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use peat_types::{Env, Error, Kind, Result, Timestamp};
@@ -10,12 +10,25 @@ use peat_types::{Env, Error, Kind, Result, Timestamp};
 /// Longest pause between two tries of a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Writes `bytes` under `path` so that a reader sees the old file or the whole new one: temporary file in the same
-/// folder, then rename. With `sync` it also survives a power cut.
-pub(crate) fn write_atomic(env: &Env, path: &Path, chunks: &[&[u8]], sync: bool, executable: bool) -> Result<()> {
-    let temp = temp_name(env, path);
+/// Name of the folder for temporary files, in the clone's own, so that what a kill leaves behind is found again.
+pub(crate) const TEMP: &str = "tmp";
+/// Age from which a temporary file that nobody has locked is left over. Only covers the moment between making it and
+/// locking it.
+const LEFT_OVER_MS: u64 = 600_000;
+
+/// Writes `bytes` under `path` so that a reader sees the old file or the whole new one: temporary file in the folder
+/// `temps`, then rename. With `sync` it also survives a power cut.
+pub(crate) fn write_atomic(
+    env: &Env,
+    temps: &Path,
+    path: &Path,
+    chunks: &[&[u8]],
+    sync: bool,
+    executable: bool,
+) -> Result<()> {
+    let temp = temps.join(format!("{:016x}", u64::from_le_bytes(env.random_bytes())));
     let written = write_temp(&temp, chunks, sync, executable)
-        .and_then(|()| fs::rename(&temp, path).map_err(|e| Error::io("write", path, e)));
+        .and_then(|_locked| fs::rename(&temp, path).map_err(|e| Error::io("write", path, e)));
     if written.is_err() {
         // Half a file is of no use to anybody; when even this fails the doctor finds it.
         let _ = fs::remove_file(&temp);
@@ -24,16 +37,17 @@ pub(crate) fn write_atomic(env: &Env, path: &Path, chunks: &[&[u8]], sync: bool,
     if sync { sync_dir(path.parent().unwrap_or(path)) } else { Ok(()) }
 }
 
-fn temp_name(env: &Env, path: &Path) -> PathBuf {
-    let mark = u64::from_le_bytes(env.random_bytes());
-    // Beside the target, under a name no item can have: a segment never ends in a dot … but a file name may be long
-    // already, so only the mark is kept.
-    path.with_file_name(format!(".{mark:016x}.tmp"))
-}
-
-fn write_temp(temp: &Path, chunks: &[&[u8]], sync: bool, executable: bool) -> Result<()> {
+fn write_temp(temp: &Path, chunks: &[&[u8]], sync: bool, executable: bool) -> Result<File> {
     let fail = |e| Error::io("write", temp, e);
-    let mut file = OpenOptions::new().write(true).create_new(true).open(temp).map_err(fail)?;
+    let open = || OpenOptions::new().write(true).create_new(true).open(temp);
+    let mut file = match open() {
+        // Somebody cleaned up.
+        Err(e) if absent(&e) => temp.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| open()),
+        other => other,
+    }
+    .map_err(fail)?;
+    // Where locks do not work the age alone has to tell.
+    let _ = file.try_lock();
     for chunk in chunks {
         file.write_all(chunk).map_err(fail)?;
     }
@@ -43,7 +57,18 @@ fn write_temp(temp: &Path, chunks: &[&[u8]], sync: bool, executable: bool) -> Re
     if sync {
         file.sync_all().map_err(fail)?;
     }
-    Ok(())
+    Ok(file)
+}
+
+/// Removes the temporary files of processes that were killed. What cannot be removed now stays for the next time.
+pub(crate) fn sweep(env: &Env, temps: &Path) {
+    for path in fs::read_dir(temps).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let Ok(Some(written)) = written(&path) else { continue };
+        let age = env.now().as_millis().abs_diff(written.as_millis());
+        if age > LEFT_OVER_MS && matches!(Lock::try_existing(&path), Ok(Some(_))) {
+            let _ = fs::remove_file(&path);
+        }
+    }
 }
 
 #[cfg(unix)]

@@ -73,11 +73,12 @@ impl LocalClone {
         planner: Arc<dyn Planner>,
         new: Option<NewNamespace>,
     ) -> Result<Self> {
-        for name in ["", "journal", "tree", "run"] {
+        for name in ["", "journal", "tree", "run", files::TEMP] {
             let dir = options.dir.join(name);
             std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, e))?;
         }
         let lock = Lock::wait(&env, &options.dir.join("open.lock"), OPEN_WAIT).await?;
+        files::sweep(&env, &options.dir.join(files::TEMP));
         let instance = InstanceId::random(&env);
         let mut found = identity::find(&env, &options)?;
         let id = found.identity.clone;

@@ -108,7 +108,14 @@ impl Identity {
         if files::read(&path)?.is_some_and(|known| known == text) {
             return Ok(());
         }
-        files::write_atomic(env, &path, &[&text], options.durability == Durability::Synced, false)
+        files::write_atomic(
+            env,
+            &options.dir.join(files::TEMP),
+            &path,
+            &[&text],
+            options.durability == Durability::Synced,
+            false,
+        )
     }
 }
 

@@ -71,7 +71,7 @@ impl Tree {
             Err(_) => fs::create_dir_all(dir).map_err(|e| Error::io("create", dir, e))?,
         }
         // No sync: after a power cut the file may be wrong, and then it is repaired like any other damage.
-        files::write_atomic(env, &at, &[bytes], false, item.row.executable)
+        files::write_atomic(env, &self.root.with_file_name(files::TEMP), &at, &[bytes], false, item.row.executable)
     }
 
     /// Removes the file of an item that was removed, and folders that are empty then.

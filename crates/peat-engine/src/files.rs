@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use peat_types::{Env, Error, Result};
 
@@ -15,6 +16,16 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>> {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(e) => Err(Error::io("read", path, e)),
     }
+}
+
+/// Age from which a temporary file has nobody any more who writes it.
+const LEFT_OVER: Duration = Duration::from_secs(600);
+
+/// Whether a temporary file was left by a process that was killed, `now` being the time of a file written just now: clocks
+/// of a file system are only compared with themselves.
+pub(crate) fn is_left_over(path: &Path, now: SystemTime) -> bool {
+    let written = fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    written.and_then(|written| now.duration_since(written).ok()).is_some_and(|age| age > LEFT_OVER)
 }
 
 /// Writes a file so that a reader, and a crash, see the old bytes or the new ones and nothing between. Permissions of an

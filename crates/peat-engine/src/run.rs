@@ -27,6 +27,8 @@ pub(crate) use local::{LocalRun, LocalRuns};
 const WAIT: Duration = Duration::from_secs(60);
 /// How long a run that does not count on the store tries to commit its end before it leaves it for later.
 const OFFLINE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a run that is given up before it began tries to take its start back.
+const TAKE_BACK: Duration = Duration::from_secs(10);
 /// Leases handed to the programs of a method.
 const LEASE_VAR: &str = "PEAT_LEASE";
 /// Output id handed to the programs of a method.
@@ -113,9 +115,16 @@ impl Repo {
         let local = LocalRuns::new(&place.dir).enter(&self.host().env, &prepared.definition, &prepared.output)?;
         let run = tokio::select! {
             biased;
-            run = self.begin(clone, &prepared, request, leased, capability) => run?,
-            reason = cancel.cancelled() => return Err(given_up(&prepared, &reason)),
-            reason = local.cancelled(&self.host().env) => return Err(given_up(&prepared, &reason)),
+            run = self.begin(clone, &prepared, request, leased, capability) => Ok(run?),
+            reason = cancel.cancelled() => Err(reason),
+            reason = local.cancelled(&self.host().env) => Err(reason),
+        };
+        let run = match run {
+            Ok(run) => run,
+            Err(reason) => {
+                self.take_back(clone).await;
+                return Err(given_up(&prepared, &reason));
+            }
         };
         observer.started(&prepared.output.id);
         let began = self.host().env.monotonic();
@@ -135,6 +144,15 @@ impl Repo {
         };
         drop(local);
         Ok(report(prepared, &outcome, ended, unleased))
+    }
+
+    /// After a begin that was given up half-way: a start that is in the log is released, one that is not is kept out of
+    /// it, so that nobody has to wait for this run to be found dead. What cannot be done now the next command does.
+    async fn take_back(&self, clone: &LocalClone) {
+        tokio::select! {
+            _ = clone.settle() => {}
+            () = self.host().env.sleep(TAKE_BACK) => {}
+        }
     }
 
     fn prepare(&self, request: &RunRequest) -> Result<Prepared> {

@@ -11,7 +11,9 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -30,6 +32,9 @@ pub enum Durability {
     Process,
 }
 
+/// Age of a temporary file that nobody writes any more.
+const LEFT_OVER: Duration = Duration::from_secs(24 * 3600);
+
 /// An object store in a folder. Fails when the folder is missing, because an unmounted disk must not look like an empty
 /// store.
 #[derive(Clone)]
@@ -37,12 +42,13 @@ pub struct FileStore {
     root: PathBuf,
     durability: Durability,
     env: Env,
+    swept: Arc<AtomicBool>,
 }
 
 impl FileStore {
     /// The store in the folder `root`. Nothing is looked at or created yet.
     pub fn new(root: impl Into<PathBuf>, durability: Durability, env: &Env) -> Self {
-        Self { root: root.into(), durability, env: env.clone() }
+        Self { root: root.into(), durability, env: env.clone(), swept: Arc::default() }
     }
 
     /// Makes the folder of the store, as setup does. It may exist.
@@ -86,6 +92,11 @@ impl FileStore {
             other => other,
         }
         .map_err(|e| Error::io("write", &temp.0, e))?;
+        if !self.swept.swap(true, Ordering::Relaxed)
+            && let Ok(now) = file.metadata().and_then(|meta| meta.modified())
+        {
+            sweep(&folder, now);
+        }
         file.write_all(body).map_err(|e| Error::io("write", &temp.0, e))?;
         if self.durability == Durability::Full {
             file.sync_all().map_err(|e| Error::io("sync", &temp.0, e))?;
@@ -132,6 +143,17 @@ impl Drop for Temp {
     fn drop(&mut self) {
         // What cannot be removed is a stray file that nobody reads.
         let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Removes the temporary files of writers that were killed long before `now`, by the clock of the file system. Should one
+/// of them live after all, its write fails without having had an effect.
+fn sweep(folder: &Path, now: SystemTime) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let written = entry.metadata().and_then(|meta| meta.modified()).ok();
+        if written.and_then(|written| now.duration_since(written).ok()).is_some_and(|age| age > LEFT_OVER) {
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }
 

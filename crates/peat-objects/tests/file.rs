@@ -139,3 +139,18 @@ fn separate_openers_share_one_truth() {
         assert_eq!(fs::read_to_string(path).unwrap(), who);
     }
 }
+
+#[tokio::test]
+async fn temporary_files_of_killed_writers_are_swept() {
+    let folder = tempfile::tempdir().unwrap();
+    let temps = folder.path().join(".tmp");
+    fs::create_dir(&temps).unwrap();
+    let (old, young) = (temps.join("old"), temps.join("young"));
+    fs::write(&young, "a writer somewhere else").unwrap();
+    let file = fs::File::create(&old).unwrap();
+    let day = file.metadata().unwrap().modified().unwrap() - std::time::Duration::from_secs(25 * 3600);
+    file.set_modified(day).unwrap();
+    store(folder.path()).put("a", Bytes::from("x")).await.unwrap();
+    let left: Vec<_> = fs::read_dir(&temps).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(left, [young]);
+}

@@ -10,6 +10,7 @@ mod demo;
 mod grammar;
 mod hints;
 mod interrupt;
+mod killed;
 mod licences;
 mod repos;
 mod runs;

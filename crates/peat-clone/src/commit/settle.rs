@@ -23,7 +23,7 @@ impl Inner {
 
     /// Settles the rows that touch `only` (all when `None`), then the runs whose processes are gone.
     pub(crate) async fn settle_units(&self, only: Option<&[Unit]>) -> Result<Settled> {
-        self.journal.sweep(self.env.now())?;
+        self.journal.sweep()?;
         let mut settled = Settled::default();
         let mut rows: Vec<Pending> = self.pending()?;
         rows.retain(|row| row.status != PendingStatus::Parked);

@@ -92,6 +92,7 @@ pub(crate) struct Locked {
     pub(crate) row: Row,
     state: State,
     base: PathBuf,
+    temps: PathBuf,
     synced: bool,
     #[allow(dead_code)] // held
     lock: Lock,
@@ -111,6 +112,10 @@ impl Journal {
         Self { dir, durability }
     }
 
+    fn temps(&self) -> PathBuf {
+        self.dir.with_file_name(files::TEMP)
+    }
+
     fn base(&self, id: ChangeId) -> PathBuf {
         self.dir.join(id.to_string())
     }
@@ -127,11 +132,13 @@ impl Journal {
         let mut chunks: Vec<&[u8]> = vec![&head];
         chunks.extend(row.contents.iter().map(|content| &content[..]));
         chunks.push(&tail);
-        if let Err(error) = files::write_atomic(env, &base.with_extension("change"), &chunks, synced, false) {
+        if let Err(error) =
+            files::write_atomic(env, &self.temps(), &base.with_extension("change"), &chunks, synced, false)
+        {
             let _ = files::remove(&base.with_extension("lock"));
             return Err(error.context("the change was not journalled, so nothing was sent"));
         }
-        Ok(Locked { row, state: State::default(), base, synced, lock })
+        Ok(Locked { row, state: State::default(), base, temps: self.temps(), synced, lock })
     }
 
     /// Ids of all rows. Half-removed leftovers are cleared away.
@@ -140,15 +147,8 @@ impl Journal {
         Ok(rows.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// Removes what is left of rows that are gone, and of processes that were killed while they wrote. (What somebody is
-    /// just writing is not a day old.)
-    pub(crate) fn sweep(&self, now: Timestamp) -> Result<()> {
-        for name in files::names(&self.dir, ".tmp")? {
-            let path = self.dir.join(format!("{name}.tmp"));
-            if files::written(&path)?.is_some_and(|written| now.millis_since(written) > 24 * 3600 * 1000) {
-                files::remove(&path)?;
-            }
-        }
+    /// Removes what is left of rows that are gone.
+    pub(crate) fn sweep(&self) -> Result<()> {
         for name in files::names(&self.dir, ".lock")? {
             let base = self.dir.join(&name);
             if base.with_extension("change").exists() {
@@ -195,7 +195,7 @@ impl Journal {
         // Read under the lock: whoever held it before may have finished or removed the row.
         let Some((row, state)) = self.read(id)? else { return Ok(Claim::Gone) };
         let synced = self.durability == Durability::Synced;
-        Ok(Claim::Mine(Box::new(Locked { row, state, base, synced, lock })))
+        Ok(Claim::Mine(Box::new(Locked { row, state, base, temps: self.temps(), synced, lock })))
     }
 
     /// As [`claim`](Self::claim), waiting for another process to let go.
@@ -234,7 +234,7 @@ impl Locked {
             return Err(Error::new(Kind::Contended, format!("another process works on the change {}", self.id())));
         }
         let text = serde_json::to_vec(&state).map_err(|e| Error::internal("cannot write JSON").with_source(e))?;
-        files::write_atomic(env, &path, &[&text], self.synced, false)?;
+        files::write_atomic(env, &self.temps, &path, &[&text], self.synced, false)?;
         self.state = state;
         Ok(())
     }

@@ -65,7 +65,7 @@ impl Runs {
     /// Makes the file of a run and keeps it locked. It is locked before anybody can see it.
     pub(crate) fn announce(&self, nonce: RunNonce, start: ChangeId, units: &[Unit]) -> Result<Lock> {
         let path = self.file(nonce);
-        let temp = path.with_extension("tmp");
+        let temp = self.dir.with_file_name(files::TEMP).join(nonce.to_string());
         let text = serde_json::to_vec(&RunFile { start, units: units.to_vec() })
             .map_err(|e| Error::internal("cannot write JSON").with_source(e))?;
         std::fs::write(&temp, text).map_err(|e| Error::io("write", &temp, e))?;

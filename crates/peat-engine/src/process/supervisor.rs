@@ -133,7 +133,9 @@ fn become_program(args: &[OsString]) -> u8 {
     let _ = parent;
     let error = Command::new(program).args(rest).exec();
     // The supervisor recognises its token; the program cannot know it, as it never began.
-    let _ = write!(io::stderr(), "{}cannot start {}: {error}", token.to_string_lossy(), program.to_string_lossy());
+    // In one piece, for it is recognised by its beginning and taken whole.
+    let why = format!("{}cannot start {}: {error}", token.to_string_lossy(), program.to_string_lossy());
+    let _ = io::stderr().write_all(why.as_bytes());
     127
 }
 

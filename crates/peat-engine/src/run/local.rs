@@ -6,7 +6,7 @@
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use peat_types::{Env, Error, Result, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -72,10 +72,33 @@ impl LocalRuns {
             Ok(file)
         })();
         match entered {
-            Ok(file) => Ok(Entered { path, _file: file }),
+            Ok(file) => {
+                if let Ok(now) = file.metadata().and_then(|meta| meta.modified()) {
+                    self.sweep(now);
+                }
+                Ok(Entered { path, _file: file })
+            }
             Err(e) => {
                 let _ = fs::remove_file(&temp);
                 Err(Error::io("write", &path, e))
+            }
+        }
+    }
+
+    /// Removes what processes that were killed have left.
+    fn sweep(&self, now: SystemTime) {
+        for run in self.list().unwrap_or_default() {
+            self.alive(&run);
+        }
+        for path in fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            let orphan = match path.extension().and_then(|e| e.to_str()) {
+                // Asked of a run that had ended.
+                Some("cancel") => !path.with_extension("json").exists(),
+                Some("tmp") => true,
+                _ => false,
+            };
+            if orphan && crate::files::is_left_over(&path, now) {
+                let _ = fs::remove_file(&path);
             }
         }
     }
