@@ -1,6 +1,7 @@
 //! The protocol over a store: which requests are made, what each reply proves, and what is believed.
 
 mod beat;
+mod busy;
 mod commit;
 mod contents;
 mod create;
@@ -23,6 +24,7 @@ use peat_types::{
     ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Namespace, Result, RunNonce, Seq, Timestamp, TxId, Unit,
 };
 
+use self::busy::Busy;
 use self::commit::Attempt;
 use self::pages::Pages;
 use crate::model::{Beat, Draft, Entry, FileRow, NsInfo, PageCache, Params, Rank, State, TxHead, UnitRow};
@@ -50,6 +52,8 @@ pub struct Ledger {
     instance: InstanceId,
     /// The highest entry that this handle or a copy of it knows to exist.
     seen: Arc<AtomicU64>,
+    /// What was noticed about other writers.
+    busy: Arc<Busy>,
 }
 
 /// What follows a position.
@@ -167,7 +171,15 @@ impl Ledger {
 
     /// A handle from an `ns.json` that is known already: no request.
     pub fn with_info(store: Arc<dyn Store>, env: &Env, info: NsInfo, clone: CloneId, instance: InstanceId) -> Self {
-        Self { store, info: Arc::new(info), env: env.clone(), clone, instance, seen: Arc::default() }
+        Self {
+            store,
+            info: Arc::new(info),
+            env: env.clone(),
+            clone,
+            instance,
+            seen: Arc::default(),
+            busy: Arc::default(),
+        }
     }
 
     /// Its `ns.json`.

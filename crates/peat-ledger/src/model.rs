@@ -82,8 +82,11 @@ pub enum Segment {
 impl Segment {
     /// Stands for the object that holds the reference itself, in a section whose slot is not known yet. Offsets then
     /// count from the start of the section (or, in directory pages, from the first section; two's complement).
-    pub(crate) const OWN: Self = Self::Log(Seq(u64::MAX));
+    pub(crate) const OWN: Self = Self::Log(OWN_SEQ);
 }
+
+/// The number in [`Segment::OWN`]; no slot has it.
+pub(crate) const OWN_SEQ: Seq = Seq(u64::MAX);
 
 /// Where a record lies, resolved to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -42,6 +42,7 @@ pub enum Mutation {
     NoGuard,
     ResubmitStart,
     OlderReplyIsRollback,
+    Starve,
 }
 
 /// Clock, sleep, randomness and a snapshot of the environment variables, handed to every room.

@@ -10,7 +10,7 @@ use super::refs::Origin;
 use super::row::check_row;
 use super::varint::Reader;
 use super::{damaged, hash16, ops, record, ring};
-use crate::model::{Entry, Ref, Ring, Segment, State, TxHead, UnitOps};
+use crate::model::{Entry, OWN_SEQ, Ref, Ring, Segment, State, TxHead, UnitOps};
 
 /// Header and ring of an entry, and where its sections begin.
 pub(crate) struct Opened {
@@ -90,6 +90,15 @@ pub fn decode_entry(seq: Seq, body: &Bytes) -> Result<Entry> {
     let (prev, time) = (header.prev, header.time);
     let (state, txs) = opened.state(hash16(body));
     Ok(Entry { state, prev, time, txs, ops: all_ops, body: body.clone(), pages: refs })
+}
+
+/// Operations of a section that lies in no entry yet, checked as [`decode_entry`] would; references into itself stay
+/// relative.
+pub(crate) fn section_alone(bytes: &Bytes, tx: &TxHead) -> Result<Vec<UnitOps>> {
+    let ops = read_section(bytes, OWN_SEQ, tx, &mut Vec::new())?;
+    let tables = tx.units.iter().flat_map(|unit| [unit.planned, unit.row.table]);
+    tables.flatten().try_for_each(|at| check_ref(&at, OWN_SEQ, bytes))?;
+    Ok(ops)
 }
 
 /// Operations of the section of `tx`, its blocks and pages checked.

@@ -26,6 +26,8 @@ use crate::model::{Guard, Root, Segment, TxHead, TxKind, TxUnit, UnitRow};
 pub(crate) const MAGIC: &[u8; 8] = b"PEATSEG1";
 /// Kind of a segment: log entry.
 pub(crate) const KIND_ENTRY: u8 = 1;
+/// Kind of a segment: staged transaction.
+pub(crate) const KIND_STAGED: u8 = 2;
 /// Kind of a segment: pack.
 pub(crate) const KIND_PACK: u8 = 3;
 /// Bytes before the header: magic, kind, flags, length of the header.

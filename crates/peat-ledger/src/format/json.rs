@@ -5,15 +5,17 @@ use peat_types::{Error, Result};
 use serde_json::{Map, Value as Json, json};
 
 use super::decode::{decode_entry, open};
-use super::header::{KIND_ENTRY, KIND_PACK, MAGIC};
+use super::header::{KIND_ENTRY, KIND_PACK, KIND_STAGED, MAGIC};
 use super::pack::decode_pack;
 use super::page::{Page, TreeKind};
 use super::refs::Value;
-use super::row::{read_file_value, read_pack_key, read_pack_value, read_table_key, read_unit_key, read_unit_value};
-use super::{damaged, unsupported};
-use crate::model::{Content, FileRow, OpRecord, Rank, Ref, Root, Segment, TxHead, UnitOps, UnitRow};
 
-/// A log entry or a pack as JSON. `seq` is the slot an entry was read from.
+use super::row::{read_file_value, read_pack_key, read_pack_value, read_table_key, read_unit_key, read_unit_value};
+use super::staged::decode_staged;
+use super::{damaged, unsupported};
+use crate::model::{Content, FileRow, OWN_SEQ, OpRecord, Rank, Ref, Root, Segment, TxHead, UnitOps, UnitRow};
+
+/// A log entry, a staged transaction or a pack as JSON. `seq` is the slot an entry was read from.
 ///
 /// # Errors
 /// `Damaged`; `Unsupported` for a newer format or another kind of object.
@@ -21,6 +23,7 @@ pub fn to_json(seq: Option<peat_types::Seq>, body: &Bytes) -> Result<Json> {
     match (body.get(..MAGIC.len()), body.get(MAGIC.len())) {
         (Some(magic), Some(kind)) if magic == MAGIC => match *kind {
             KIND_ENTRY => entry(seq.ok_or_else(|| Error::internal("an entry without its slot"))?, body),
+            KIND_STAGED => staged(body),
             KIND_PACK => pack(body),
             other => Err(unsupported(format!("segment kind {other}"))),
         },
@@ -48,6 +51,14 @@ fn entry(seq: peat_types::Seq, body: &Bytes) -> Result<Json> {
         "ring": ring,
         "transactions": sections,
         "pages": pages,
+    }))
+}
+
+fn staged(body: &Bytes) -> Result<Json> {
+    let staged = decode_staged(body)?;
+    Ok(json!({
+        "kind": "staged", "bytes": body.len(), "base": staged.base, "ledger": staged.ledger,
+        "transaction": transaction(&staged.section.head, &staged.ops),
     }))
 }
 
@@ -90,6 +101,9 @@ fn transaction(tx: &TxHead, ops: &[UnitOps]) -> Json {
         .map(|unit| {
             let mut json = unit_row(&unit.row);
             if let Json::Object(map) = &mut json {
+                if unit.row.last_seq == OWN_SEQ {
+                    map.insert("lastSeq".into(), Json::Null);
+                }
                 map.insert("unit".into(), json!(unit.unit));
                 map.insert("expected".into(), json!(unit.expected));
                 map.insert("planned".into(), json!(unit.planned.as_ref().map(reference)));
@@ -182,6 +196,8 @@ fn rank(rank: Rank) -> Json {
 
 fn reference(at: &Ref) -> Json {
     match at.segment {
+        // In a section that no entry holds yet.
+        Segment::OWN => json!({"section": true, "off": at.off.cast_signed(), "len": at.len}),
         Segment::Log(seq) => json!({"log": seq, "off": at.off, "len": at.len}),
         Segment::Pack(base, id) => json!({"pack": id, "base": base, "off": at.off, "len": at.len}),
     }

@@ -23,6 +23,7 @@ mod record;
 mod refs;
 mod ring;
 mod row;
+mod staged;
 mod state;
 mod tree;
 mod tree_write;
@@ -54,6 +55,7 @@ pub use plan::plan;
 pub use query::{current, directory, directory_diff, file, packs, table, unit_rows};
 pub use ring::{RING_CHANGES, ring_tag};
 pub use row::{PackRow, decode_row, encode_row, setsum_of};
+pub use staged::{Staged, decode_staged, encode_staged};
 pub use state::{decode_state, encode_state};
 
 /// Newest format this version writes and the newest it reads.

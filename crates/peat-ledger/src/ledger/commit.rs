@@ -1,14 +1,22 @@
 //! Committing: create the next slot; whatever the reply, only the stored entry tells what happened.
+//!
+//! `slot` creates one slot, `base` moves the base over what others committed, `help` is about those who wait.
+
+mod base;
+mod help;
+mod slot;
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use peat_objects::Created;
+use peat_objects::Listed;
 use peat_types::{EntryId, Error, Kind, Mutation, PackId, Result, Seq};
 
+use self::help::Look;
+use self::slot::Slot;
 use super::pages::Pages;
 use super::read::Stop;
-use super::{Commit, Dead, Follow, Ledger, key};
+use super::{Commit, Dead, Ledger, busy, key};
 use crate::format::{self, Section, Writer};
 use crate::model::{Draft, Entry, PageCache, State};
 
@@ -16,22 +24,6 @@ use crate::model::{Draft, Entry, PageCache, State};
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Full jitter starts here and doubles.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Full jitter after the second and every later loss of a slot.
-const LOST_PAUSE: Duration = Duration::from_millis(40);
-/// Slots read at once after several losses in a row.
-const AHEAD: u64 = 8;
-
-/// What became of a slot.
-enum Slot {
-    /// It holds the transaction; this is the *stored* entry.
-    Mine(Box<Entry>),
-    /// It holds something else.
-    Other(Box<Entry>),
-    /// Nothing is known.
-    Unknown(Error),
-    /// The store refused, and the slot is empty.
-    Refused(Error),
-}
 
 pub(super) struct Attempt<'a> {
     ledger: &'a Ledger,
@@ -44,6 +36,10 @@ pub(super) struct Attempt<'a> {
     give_up: Duration,
     /// Entries since the caller's state.
     passed: Vec<Entry>,
+    /// The slot after the entry the section was planned on.
+    planned_for: Seq,
+    /// Key under which the section may be staged: then anybody may commit it.
+    staged: Option<String>,
 }
 
 impl<'a> Attempt<'a> {
@@ -58,7 +54,8 @@ impl<'a> Attempt<'a> {
         let give_up = ledger.env.monotonic() + Duration::from_millis(patience_ms);
         let pages = Pages::new(ledger, cache);
         let base = if state.is_whole() { state.clone() } else { ledger.whole(state).await? };
-        Ok(Self { ledger, draft, pages, base, read_at, give_up, passed: Vec::new() })
+        let planned_for = base.seq.next();
+        Ok(Self { ledger, draft, pages, base, read_at, give_up, passed: Vec::new(), planned_for, staged: None })
     }
 
     pub(super) async fn run(mut self) -> Result<Commit> {
@@ -73,45 +70,125 @@ impl<'a> Attempt<'a> {
         if let Some(error) = self.upload(&section).await? {
             return Ok(Commit::Refused { passed: self.passed, error });
         }
-        // Seam for the next slice: from the first loss on, the section is staged under `tx/` and what others staged is
-        // carried along in `sections`; everything below works on the entry as a whole already.
-        let sections = [section];
+        let outcome = Box::pin(self.compete(&section)).await;
+        match outcome {
+            // What was staged may be committed by a helper, whatever was refused here.
+            Ok(Commit::Refused { passed, error }) if self.staged.is_some() => Ok(Commit::Unknown { passed, error }),
+            Err(error) if self.staged.is_some() && matches!(error.kind(), Kind::Invalid | Kind::Conflict) => {
+                Ok(Commit::Unknown { passed: self.passed, error })
+            }
+            Ok(settled @ (Commit::Committed { .. } | Commit::Lost { .. })) => {
+                self.unstage().await;
+                Ok(settled)
+            }
+            other => other,
+        }
+    }
+
+    /// Tries slot after slot until one holds the section, alone or along with others.
+    async fn compete(&mut self, own: &Section) -> Result<Commit> {
+        let env = self.ledger.env.clone();
+        let mut peers = Vec::new();
         let mut losses = 0;
+        let mut contended = self.comes_into_a_crowd();
+        if contended {
+            let mut look = self.look().await?;
+            if let Look::Peers(_, waiting) = look
+                && !self.goes_on(waiting)
+            {
+                if let Some(over) = self.dead(own, losses).await? {
+                    return Ok(over);
+                }
+                self.stage(own).await;
+                look = self.wait(1).await?;
+            }
+            match look {
+                Look::Over(outcome) => return Ok(outcome),
+                Look::Peers(found, _) => peers = found,
+            }
+        }
         loop {
             self.may_write()?;
-            let [section] = &sections;
-            if (losses == 0 || !env.mutated(Mutation::NoPrecond))
-                && let Some(why) = format::check(section, &self.base, &self.pages).await?
-            {
-                return Ok(self.lost(why));
+            if let Some(over) = self.dead(own, losses).await? {
+                return Ok(over);
             }
-            let writer =
-                Writer { clone: self.ledger.clone, instance: self.ledger.instance, time: self.ledger.env.now() };
-            let entry = EntryId::random(env);
-            let (body, _) = format::build_entry(&self.base, &sections, entry, writer, params, &self.pages).await?;
-            // Nothing goes out that this version could not read back.
-            let own = format::decode_entry(self.base.seq.next(), &body)?;
-            match Box::pin(self.slot(&own, &body)).await? {
-                Slot::Mine(entry) => return self.committed(entry).await,
-                Slot::Other(entry) => {
+            let (entry, body, carries) = self.build(own, &peers).await?;
+            match Box::pin(self.slot(&entry, &body)).await? {
+                Slot::Mine(entry) => {
+                    if contended || carries || losses > 0 {
+                        self.ledger.busy.contended(&env);
+                    }
+                    return self.committed(entry).await;
+                }
+                Slot::Other(entry, meta) => {
                     losses += 1;
-                    if let Some(outcome) = self.step_over(*entry, losses).await? {
+                    // An entry that was merely unknown here is no contention: the next slot is probably free.
+                    contended |= losses > 1 || busy::young(&meta);
+                    if let Some(outcome) = self.absorb(vec![*entry]).await? {
                         return Ok(outcome);
+                    }
+                    if let Some(over) = self.dead(own, losses).await? {
+                        return Ok(over);
                     }
                     if env.monotonic() >= self.give_up {
                         let error = Error::new(Kind::Contended, format!("{losses} other entries came first"));
-                        return Ok(Commit::Unknown { passed: self.passed, error });
+                        return Ok(Commit::Unknown { passed: std::mem::take(&mut self.passed), error });
                     }
-                    // The head was read a moment ago: as good a chance as anybody's. Pausing longer and longer would
-                    // hand every round to those who just arrive.
-                    if losses > 1 {
-                        env.sleep(env.jitter(LOST_PAUSE)).await;
+                    peers = Vec::new();
+                    if contended {
+                        self.stage(own).await;
+                        match self.wait(losses).await? {
+                            Look::Over(outcome) => return Ok(outcome),
+                            Look::Peers(found, _) => peers = found,
+                        }
                     }
                 }
-                Slot::Unknown(error) => return Ok(Commit::Unknown { passed: self.passed, error }),
-                Slot::Refused(error) => return Ok(Commit::Refused { passed: self.passed, error }),
+                Slot::Unknown(error) => {
+                    return Ok(Commit::Unknown { passed: std::mem::take(&mut self.passed), error });
+                }
+                Slot::Refused(error) => {
+                    return Ok(Commit::Refused { passed: std::mem::take(&mut self.passed), error });
+                }
             }
         }
+    }
+
+    /// R1, R2 and R3 of the own section on the base.
+    async fn dead(&mut self, own: &Section, losses: u32) -> Result<Option<Commit>> {
+        if losses > 0 && self.ledger.env.mutated(Mutation::NoPrecond) {
+            return Ok(None);
+        }
+        let why = format::check(own, &self.base, &self.pages).await?;
+        Ok(why.map(|why| Commit::Lost { passed: std::mem::take(&mut self.passed), why }))
+    }
+
+    /// The next entry around the own section and whatever of `peers` can be carried; the answer also tells whether any
+    /// was.
+    async fn build(&self, own: &Section, peers: &[Listed]) -> Result<(Entry, Bytes, bool)> {
+        let mut sections = vec![own.clone()];
+        if !peers.is_empty() {
+            sections.extend(self.carried(own, peers).await);
+        }
+        match self.entry_of(&sections).await {
+            Ok((entry, body)) => Ok((entry, body, sections.len() > 1)),
+            // Whatever is wrong with what others staged is no reason to fail.
+            Err(_) if sections.len() > 1 => {
+                let (entry, body) = self.entry_of(&sections[..1]).await?;
+                Ok((entry, body, false))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn entry_of(&self, sections: &[Section]) -> Result<(Entry, Bytes)> {
+        let (ledger, env) = (self.ledger, &self.ledger.env);
+        let writer = Writer { clone: ledger.clone, instance: ledger.instance, time: env.now() };
+        let entry = EntryId::random(env);
+        let (body, _) =
+            format::build_entry(&self.base, sections, entry, writer, &ledger.info.params, &self.pages).await?;
+        // Nothing goes out that this version could not read back.
+        let own = format::decode_entry(self.base.seq.next(), &body)?;
+        Ok((own, body))
     }
 
     fn lost(self, why: Dead) -> Commit {
@@ -162,73 +239,8 @@ impl<'a> Attempt<'a> {
         Ok(None)
     }
 
-    /// Creates the slot after the base, with the same bytes until it is taken by somebody.
-    async fn slot(&self, own: &Entry, body: &Bytes) -> Result<Slot> {
-        let ledger = self.ledger;
-        let env = &ledger.env;
-        let seq = own.state.seq;
-        let key = key::log(seq);
-        let limit = Duration::from_millis(ledger.info.params.create_timeout_ms);
-        let mut tries = 0;
-        let mut only_refusals = true;
-        loop {
-            env.step("commit.create").await;
-            let error = match env.timeout(limit, ledger.store.create(&key, body.clone())).await {
-                Some(Ok(Created::Created(_))) => return Ok(Slot::Mine(Box::new(own.clone()))),
-                Some(Ok(Created::Exists)) => Error::new(Kind::Offline, format!("{key} exists, yet cannot be read")),
-                Some(Err(error)) => error,
-                None => Error::new(Kind::Offline, format!("no answer while creating {key} in {}", ledger.store)),
-            };
-            // Any other reply proves nothing: the slot tells (A3).
-            env.step("commit.unknown").await;
-            match self.read_slot(seq).await {
-                Ok(Some(stored)) if !holds(ledger, &stored, self.draft) => return Ok(Slot::Other(Box::new(stored))),
-                Ok(Some(_)) if env.mutated(Mutation::AdoptOwn) => return Ok(Slot::Mine(Box::new(own.clone()))),
-                Ok(Some(stored)) => return Ok(Slot::Mine(Box::new(stored))),
-                Ok(None) => {}
-                Err(error) if error.kind() == Kind::Damaged => return Err(error),
-                Err(error) => return Ok(Slot::Unknown(error)),
-            }
-            only_refusals &= error.kind() == Kind::Denied;
-            if only_refusals {
-                return Ok(Slot::Refused(error));
-            }
-            // Only what may pass by itself is worth another try.
-            if error.kind() != Kind::Offline || env.monotonic() >= self.give_up {
-                return Ok(Slot::Unknown(error));
-            }
-            env.sleep(env.jitter(pause(tries))).await;
-            tries += 1;
-        }
-    }
-
-    async fn read_slot(&self, seq: Seq) -> Result<Option<Entry>> {
-        let env = &self.ledger.env;
-        let mut tries = 0;
-        loop {
-            match self.ledger.entry(seq).await {
-                Err(error) if error.kind() == Kind::Offline && env.monotonic() < self.give_up => {
-                    env.sleep(env.jitter(pause(tries))).await;
-                    tries += 1;
-                }
-                read => return read,
-            }
-        }
-    }
-
-    /// Whether slots at and after `slot` are valid. Within `fresh` of a look at the head they are: nothing that young is
-    /// ever removed. Later, the head is asked (R6).
-    async fn valid(&self, slot: Seq) -> Result<bool> {
-        let age = self.ledger.env.monotonic().saturating_sub(self.read_at);
-        if age < Duration::from_millis(self.ledger.info.params.fresh_ms) {
-            return Ok(true);
-        }
-        let head = self.ledger.glance_head(self.ledger.known(self.base.seq)).await?;
-        Ok(head.state.root.keep <= slot)
-    }
-
     /// The slot after the base holds the transaction; the entry becomes the outcome if the slot is valid.
-    async fn committed(self, entry: Box<Entry>) -> Result<Commit> {
+    async fn committed(&mut self, entry: Box<Entry>) -> Result<Commit> {
         let valid = match self.ledger.follows(&self.base, &entry).await? {
             Stop::Behind => Ok(false),
             _ => self.valid(entry.state.seq).await,
@@ -236,62 +248,14 @@ impl<'a> Attempt<'a> {
         match valid {
             Ok(true) => {
                 self.ledger.saw(entry.state.seq);
-                Ok(Commit::Committed { passed: self.passed, entry })
+                Ok(Commit::Committed { passed: std::mem::take(&mut self.passed), entry })
             }
             Ok(false) => Ok(void()),
-            Err(error) if error.kind() == Kind::Offline => Ok(Commit::Unknown { passed: self.passed, error }),
+            Err(error) if error.kind() == Kind::Offline => {
+                Ok(Commit::Unknown { passed: std::mem::take(&mut self.passed), error })
+            }
             Err(error) => Err(error),
         }
-    }
-
-    /// Moves the base over an entry that came first, and over more after several losses. `Some` when that ends it.
-    async fn step_over(&mut self, entry: Entry, losses: u32) -> Result<Option<Commit>> {
-        let taken = entry.state.seq;
-        let read = async {
-            let nothing: Result<Option<Vec<Entry>>> = Ok(None); // names the type
-            if self.ledger.follows(&self.base, &entry).await? == Stop::Behind || !self.valid(taken).await? {
-                return nothing;
-            }
-            let mut entries = vec![entry];
-            let width = 2_u64.saturating_pow(losses.saturating_sub(1)).min(AHEAD);
-            // After the first loss the create itself is the probe.
-            if losses > 1 {
-                let stop = self.ledger.extend(&self.base, &mut entries, width).await?;
-                if stop == Stop::Full && width == AHEAD {
-                    match self.ledger.follow_listed(&self.base, entries).await? {
-                        Follow::Entries(all) => return Ok(Some(all)),
-                        Follow::Unchanged | Follow::Jump(_) => return Ok(None),
-                    }
-                }
-                if stop == Stop::Behind {
-                    return Ok(None);
-                }
-            }
-            Ok(Some(entries))
-        };
-        let entries = match read.await {
-            Ok(Some(entries)) => entries,
-            Ok(None) => return Ok(Some(void())),
-            // The slot went to somebody else, and nothing was sent since.
-            Err(error) if matches!(error.kind(), Kind::Offline | Kind::Denied) => {
-                let passed = std::mem::take(&mut self.passed);
-                return Ok(Some(Commit::Unknown { passed, error }));
-            }
-            Err(error) => return Err(error),
-        };
-        for entry in entries {
-            if holds(self.ledger, &entry, self.draft) {
-                // An earlier process sent it, or a peer carried it along.
-                let passed = std::mem::take(&mut self.passed);
-                self.ledger.saw(entry.state.seq);
-                return Ok(Some(Commit::Committed { passed, entry: Box::new(entry) }));
-            }
-            self.ledger.saw(entry.state.seq);
-            self.pages.hold(entry.state.seq, entry.body.clone());
-            self.base = entry.state.clone();
-            self.passed.push(entry);
-        }
-        Ok(None)
     }
 }
 

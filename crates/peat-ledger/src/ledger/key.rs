@@ -1,6 +1,6 @@
 //! Names of objects below the namespace.
 
-use peat_types::{InstanceId, PackId, Seq};
+use peat_types::{InstanceId, PackId, Seq, TxId};
 
 use crate::model::Segment;
 
@@ -8,6 +8,8 @@ use crate::model::Segment;
 pub(crate) const NS: &str = "ns.json";
 /// Folder of the entries, newest first.
 pub(crate) const LOG: &str = "log/";
+/// Folder of the staged transactions, newest base first.
+pub(crate) const TX: &str = "tx/";
 /// Folder of the packs.
 pub(crate) const PACK: &str = "pack/";
 
@@ -20,6 +22,18 @@ pub(crate) fn log(seq: Seq) -> String {
 pub(crate) fn log_seq(key: &str) -> Option<Seq> {
     let seq = Seq(key.strip_prefix(LOG)?.split_once('.')?.1.parse().ok()?);
     (log(seq) == key).then_some(seq)
+}
+
+/// Key of a staged transaction planned for the slot `base`.
+pub(crate) fn tx(base: Seq, id: TxId) -> String {
+    format!("{TX}{}-{id}", base.inverted())
+}
+
+/// What a key of a staged transaction names; `None` for anything that [`tx`] would not have made.
+pub(crate) fn tx_parts(key: &str) -> Option<(Seq, TxId)> {
+    let (base, id) = key.strip_prefix(TX)?.split_once('-')?;
+    let (base, id) = (Seq(u64::MAX - u64::from_str_radix(base, 16).ok()?), id.parse().ok()?);
+    (tx(base, id) == key).then_some((base, id))
 }
 
 /// Key of a pack.
@@ -50,6 +64,21 @@ pub(crate) fn segment(segment: Segment) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_keys_of_the_grammar_are_staged_transactions() {
+        let id = TxId::from_bytes([7; 16]);
+        for base in [Seq(1), Seq(452), Seq(u64::MAX)] {
+            assert_eq!(tx_parts(&tx(base, id)), Some((base, id)));
+        }
+        assert!(tx(Seq(453), id) < tx(Seq(452), id), "the newest base comes first");
+        let key = tx(Seq(452), id);
+        for bad in
+            ["tx/", "tx/-", "tx/fffffffffffffe3b", &key.to_uppercase(), &format!("{key}0"), &key[..key.len() - 1]]
+        {
+            assert_eq!(tx_parts(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn only_keys_of_the_grammar_are_entries() {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use peat_objects::{List, Object, Range};
+use peat_objects::{List, Meta, Object, Range};
 use peat_types::{Error, Kind, Mutation, Result, Seq, Timestamp};
 
 use super::{Follow, Ledger, key};
@@ -124,6 +124,11 @@ impl Ledger {
 
     /// One entry, whole; `None` only for a definite 404. Damaged bytes are fetched once more before they are believed.
     pub(super) async fn entry(&self, seq: Seq) -> Result<Option<Entry>> {
+        Ok(self.entry_seen(seq).await?.map(|(entry, _)| entry))
+    }
+
+    /// As [`entry`](Self::entry), with the server's times.
+    pub(super) async fn entry_seen(&self, seq: Seq) -> Result<Option<(Entry, Meta)>> {
         let key = key::log(seq);
         let mut again = true;
         loop {
@@ -131,7 +136,8 @@ impl Ledger {
             match format::decode_entry(seq, &object.bytes) {
                 Ok(entry) => {
                     self.check_ledger(&entry.state)?;
-                    return Ok(Some(entry));
+                    self.busy.read(&self.env, self.instance, &entry.state, &entry.txs, &object.meta);
+                    return Ok(Some((entry, object.meta)));
                 }
                 Err(error) if again && error.kind() == Kind::Damaged => again = false,
                 Err(error) => return Err(self.unreadable(&key, error)),
@@ -159,12 +165,13 @@ impl Ledger {
     }
 
     async fn decode_glance(&self, seq: Seq, key: &str, object: Object) -> Result<Glance> {
-        let Object { bytes: mut prefix, size, .. } = object;
+        let Object { bytes: mut prefix, size, meta } = object;
         while (prefix.len() as u64) < size {
             match format::decode_prefix(seq, &prefix, size).map_err(|e| self.unreadable(key, e))? {
                 Ok((state, txs, time)) => {
                     self.check_ledger(&state)?;
                     self.saw(seq);
+                    self.busy.read(&self.env, self.instance, &state, &txs, &meta);
                     return Ok(Glance { state, txs, time, size, prefix, entry: None });
                 }
                 Err(needed) => {
@@ -181,6 +188,7 @@ impl Ledger {
         let entry = format::decode_entry(seq, &prefix).map_err(|e| self.unreadable(key, e))?;
         self.check_ledger(&entry.state)?;
         self.saw(seq);
+        self.busy.read(&self.env, self.instance, &entry.state, &entry.txs, &meta);
         Ok(Glance {
             state: entry.state.clone(),
             txs: entry.txs.clone(),

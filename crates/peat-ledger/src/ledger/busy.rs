@@ -1,0 +1,73 @@
+//! What one process has noticed about the others: whether they are writing now, and which transactions are settled.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use peat_objects::Meta;
+use peat_types::{Env, InstanceId, TxId};
+
+use crate::model::{State, TxHead};
+
+/// A head younger than this is busy, and stays so for as long. Server times often come in whole seconds.
+const YOUNG: Duration = Duration::from_secs(1);
+/// More ids than this are not remembered: forgetting them costs a request each.
+const REMEMBERED: usize = 10_000;
+
+/// Shared by all copies of a handle.
+#[derive(Debug, Default)]
+pub(super) struct Busy(Mutex<Noticed>);
+
+#[derive(Debug, Default)]
+struct Noticed {
+    /// On the monotonic clock.
+    until: Duration,
+    /// Committed, or dead for ever (R7): nothing is gained by carrying them.
+    settled: HashSet<TxId>,
+}
+
+/// Age of an object when the server answered, by the server's own clock; `None` when it does not say.
+pub(super) fn age(meta: &Meta) -> Option<Duration> {
+    let millis = meta.date?.millis_since(meta.last_modified?);
+    Some(Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
+}
+
+/// Whether an object was written a moment ago. Who does not know is told no.
+pub(super) fn young(meta: &Meta) -> bool {
+    age(meta).is_some_and(|age| age <= YOUNG)
+}
+
+impl Busy {
+    fn lock(&self) -> MutexGuard<'_, Noticed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An entry was read. Only a stranger's makes the log busy, or one's own that others had to be fought for.
+    pub(super) fn read(&self, env: &Env, own: InstanceId, state: &State, txs: &[TxHead], meta: &Meta) {
+        self.settled(txs.iter().map(|tx| tx.tx));
+        if young(meta) && (state.writer != own || txs.len() > 1) {
+            self.contended(env);
+        }
+    }
+
+    /// Others are writing now.
+    pub(super) fn contended(&self, env: &Env) {
+        self.lock().until = env.monotonic() + YOUNG;
+    }
+
+    pub(super) fn is_busy(&self, env: &Env) -> bool {
+        env.monotonic() < self.lock().until
+    }
+
+    pub(super) fn settled(&self, ids: impl IntoIterator<Item = TxId>) {
+        let mut noticed = self.lock();
+        if noticed.settled.len() > REMEMBERED {
+            noticed.settled.clear();
+        }
+        noticed.settled.extend(ids);
+    }
+
+    pub(super) fn is_settled(&self, id: TxId) -> bool {
+        self.lock().settled.contains(&id)
+    }
+}

@@ -1,0 +1,207 @@
+//! Staging and helping: who lost a slot leaves its transaction under `tx/`, and whoever writes next carries it along.
+//!
+//! Helping is never allowed to fail the helper: what cannot be listed, read, decoded or checked is left where it is.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::future::{join, join_all};
+use peat_objects::{List, Listed, Range};
+use peat_types::{Mutation, Result, TxId};
+
+use super::Attempt;
+use crate::format::{self, Section};
+use crate::ledger::{Commit, busy, key};
+use crate::model::TxKind;
+
+/// Most transactions of others in one entry.
+const HELP_MAX: usize = 64;
+/// Share of the largest entry that they may take up.
+const HELP_SHARE: u64 = 4;
+/// With more waiting than this, only as many of them as this go on, on the average.
+const CROWD: usize = 4;
+/// After so many waits a writer goes on in any case.
+const WAITS: u32 = 6;
+/// First wait, with full jitter; it grows by half with every lost slot.
+const WAIT: Duration = Duration::from_millis(60);
+const WAIT_MAX: Duration = Duration::from_millis(150);
+/// A start that nobody committed for so long may have been given up; whoever wants it commits it alone.
+const START_MAX: Duration = Duration::from_secs(10);
+/// What was staged so long before the newest does not count as somebody who waits.
+const WAITING: Duration = Duration::from_secs(10);
+/// Bases further back than this are left to their writers. Dead keys pile up there when nobody may delete.
+const BACK: u64 = 256;
+/// What is asked for others' sake must be answered within this.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Pages of a listing; the first holds a thousand keys, the newest bases first.
+const PAGES: u32 = 3;
+
+/// What a look around came to.
+pub(super) enum Look {
+    /// The attempt is over.
+    Over(Commit),
+    /// Others' transactions that may be worth carrying, newest base first, and how many of them wait.
+    Peers(Vec<Listed>, usize),
+}
+
+impl Attempt<'_> {
+    /// Whether others are writing: then whoever comes must carry those who wait, or it would keep beating them.
+    pub(super) fn comes_into_a_crowd(&self) -> bool {
+        let env = &self.ledger.env;
+        !env.mutated(Mutation::Starve) && self.ledger.busy.is_busy(env)
+    }
+
+    /// Whether this writer is among the few that go on when `waiting` others wait.
+    pub(super) fn goes_on(&self, waiting: usize) -> bool {
+        let all = waiting.saturating_add(1);
+        #[allow(clippy::cast_precision_loss)] // a probability
+        let chance = CROWD as f64 / all as f64;
+        all <= CROWD || self.ledger.env.random_unit() < chance
+    }
+
+    /// Leaves the section for others. Whatever the reply, from here on anybody may commit it.
+    pub(super) async fn stage(&mut self, own: &Section) {
+        let params = &self.ledger.info.params;
+        if self.staged.is_some() || own.head.units.is_empty() || own.bytes.len() as u64 > params.entry_max / HELP_SHARE
+        {
+            return;
+        }
+        let Ok(body) = format::encode_staged(self.ledger.info.ledger, self.planned_for, own) else { return };
+        let key = key::tx(self.planned_for, own.head.tx);
+        self.staged = Some(key.clone());
+        let env = &self.ledger.env;
+        env.step("commit.stage").await;
+        let limit = Duration::from_millis(params.create_timeout_ms);
+        if let Some(Err(error)) = env.timeout(limit, self.ledger.store.put(&key, body)).await {
+            tracing::debug!(%error, "nobody can help with this change");
+        }
+    }
+
+    /// Takes the staged transaction away, when it is settled. Best effort: a right to delete is not needed.
+    pub(super) async fn unstage(&mut self) {
+        if let Some(key) = self.staged.take() {
+            self.ledger.env.step("commit.unstage").await;
+            let _ = self.ledger.env.timeout(PATIENCE, self.ledger.store.delete(&key)).await;
+        }
+    }
+
+    /// Waits until it is this writer's turn to try again; the base is then the head as far as is known.
+    pub(super) async fn wait(&mut self, losses: u32) -> Result<Look> {
+        let env = self.ledger.env.clone();
+        let mut limit = WAIT.mul_f64(1.5_f64.powi(i32::try_from(losses.min(8)).unwrap_or(8) - 1)).min(WAIT_MAX);
+        let mut waits = 0;
+        loop {
+            env.sleep(env.jitter(limit)).await;
+            waits += 1;
+            let look = self.look().await?;
+            match &look {
+                Look::Peers(_, waiting)
+                    if waits < WAITS && !self.goes_on(*waiting) && env.monotonic() < self.give_up => {}
+                _ => return Ok(look),
+            }
+            limit = WAIT;
+        }
+    }
+
+    /// One look around: who waits, and what was committed meanwhile.
+    pub(super) async fn look(&mut self) -> Result<Look> {
+        self.ledger.env.step("commit.look").await;
+        let (listed, entries) = join(self.listed(), self.ahead()).await;
+        let Some(entries) = entries? else { return Ok(Look::Over(super::void())) };
+        if let Some(over) = self.absorb(entries).await? {
+            return Ok(Look::Over(over));
+        }
+        let peers: Vec<Listed> = listed.into_iter().filter(|peer| self.may_matter(peer)).collect();
+        let newest = peers.iter().filter_map(|peer| peer.last_modified).max();
+        let waits = |peer: &&Listed| match (newest, peer.last_modified) {
+            (Some(newest), Some(at)) => {
+                newest.millis_since(at) < i64::try_from(WAITING.as_millis()).unwrap_or(i64::MAX)
+            }
+            _ => true,
+        };
+        let waiting = peers.iter().filter(waits).count();
+        Ok(Look::Peers(peers, waiting))
+    }
+
+    /// The newest keys under `tx/`: as a rule one page.
+    async fn listed(&self) -> Vec<Listed> {
+        let read = async {
+            let mut list = List { prefix: key::TX.to_owned(), ..List::default() };
+            let mut all = Vec::new();
+            for _ in 0..PAGES {
+                let Ok(page) = self.ledger.store.list(&list).await else { break };
+                let old = page.keys.iter().any(|listed| {
+                    key::tx_parts(&listed.key).is_some_and(|(base, _)| base.0.saturating_add(BACK) < self.base.seq.0)
+                });
+                all.extend(page.keys);
+                match page.token {
+                    // The order is newest first: what follows is older still.
+                    Some(token) if !old && all.len() < HELP_MAX => list.token = Some(token),
+                    _ => break,
+                }
+            }
+            // Correct without the order, too.
+            all.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+            all
+        };
+        self.ledger.env.timeout(PATIENCE, read).await.unwrap_or_default()
+    }
+
+    fn may_matter(&self, listed: &Listed) -> bool {
+        let next = self.base.seq.next();
+        key::tx_parts(&listed.key).is_some_and(|(base, tx)| {
+            // What was planned on a newer entry cannot be judged here, and the slot it wants is not the next one.
+            let near = base <= next && base.0.saturating_add(BACK) >= next.0;
+            near && base > self.base.root.horizon && tx != self.draft.tx && !self.ledger.busy.is_settled(tx)
+        })
+    }
+
+    /// Sections of `peers` that may be committed on the base together with one's own (R1, R2, R3).
+    pub(super) async fn carried(&self, own: &Section, peers: &[Listed]) -> Vec<Section> {
+        let room = self.ledger.info.params.entry_max / HELP_SHARE;
+        let mut left = room.saturating_sub(own.bytes.len() as u64);
+        let wanted = peers.iter().filter(|peer| peer.size <= room).take(HELP_MAX);
+        let read = join_all(wanted.map(|peer| self.eligible(peer))).await;
+        let mut units: BTreeSet<_> = own.head.units.iter().map(|unit| unit.unit.clone()).collect();
+        let mut ids: BTreeSet<TxId> = BTreeSet::from([own.head.tx]);
+        let mut out = Vec::new();
+        for section in read.into_iter().flatten() {
+            let len = section.bytes.len() as u64;
+            let free = section.head.units.iter().all(|unit| !units.contains(&unit.unit));
+            if len <= left && free && ids.insert(section.head.tx) {
+                left -= len;
+                units.extend(section.head.units.iter().map(|unit| unit.unit.clone()));
+                out.push(section);
+            }
+        }
+        out
+    }
+
+    /// A staged transaction, if it is one and may be committed on the base.
+    async fn eligible(&self, peer: &Listed) -> Option<Section> {
+        let ledger = self.ledger;
+        let read = ledger.store.get(&peer.key, Range::All);
+        let object = ledger.env.timeout(PATIENCE, read).await?.ok()??;
+        let (base, tx) = key::tx_parts(&peer.key)?;
+        let useless = || {
+            ledger.busy.settled([tx]);
+            None
+        };
+        let Ok(staged) = format::decode_staged(&object.bytes) else { return useless() };
+        let head = &staged.section.head;
+        if (staged.ledger, staged.base, head.tx) != (ledger.info.ledger, base, tx) {
+            return useless();
+        }
+        match head.kind {
+            TxKind::Change | TxKind::End | TxKind::Abort => {}
+            TxKind::Start if busy::age(&object.meta).is_some_and(|age| age < START_MAX) => {}
+            TxKind::Start | TxKind::Genesis | TxKind::Moved => return None,
+        }
+        match format::check(&staged.section, &self.base, &self.pages).await {
+            Ok(None) => Some(staged.section),
+            // Final for its id (R7).
+            Ok(Some(_)) => useless(),
+            Err(_) => None,
+        }
+    }
+}

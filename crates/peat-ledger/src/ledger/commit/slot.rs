@@ -1,0 +1,81 @@
+//! One slot: creating it, and finding out what it holds.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use peat_objects::{Created, Meta};
+use peat_types::{Error, Kind, Mutation, Result, Seq};
+
+use super::{Attempt, holds, pause};
+use crate::ledger::key;
+use crate::model::Entry;
+
+/// What became of a slot.
+pub(super) enum Slot {
+    /// It holds the transaction; this is the *stored* entry.
+    Mine(Box<Entry>),
+    /// It holds something else; with the times of the reply.
+    Other(Box<Entry>, Meta),
+    /// Nothing is known.
+    Unknown(Error),
+    /// The store refused, and the slot is empty.
+    Refused(Error),
+}
+
+impl Attempt<'_> {
+    /// Creates the slot after the base, with the same bytes until it is taken by somebody.
+    pub(super) async fn slot(&self, own: &Entry, body: &Bytes) -> Result<Slot> {
+        let ledger = self.ledger;
+        let env = &ledger.env;
+        let seq = own.state.seq;
+        let key = key::log(seq);
+        let limit = Duration::from_millis(ledger.info.params.create_timeout_ms);
+        let mut tries = 0;
+        let mut only_refusals = true;
+        loop {
+            env.step("commit.create").await;
+            let error = match env.timeout(limit, ledger.store.create(&key, body.clone())).await {
+                Some(Ok(Created::Created(_))) => return Ok(Slot::Mine(Box::new(own.clone()))),
+                Some(Ok(Created::Exists)) => Error::new(Kind::Offline, format!("{key} exists, yet cannot be read")),
+                Some(Err(error)) => error,
+                None => Error::new(Kind::Offline, format!("no answer while creating {key} in {}", ledger.store)),
+            };
+            // Any other reply proves nothing: the slot tells (A3).
+            env.step("commit.unknown").await;
+            match self.read_slot(seq).await {
+                Ok(Some((stored, meta))) if !holds(ledger, &stored, self.draft) => {
+                    return Ok(Slot::Other(Box::new(stored), meta));
+                }
+                Ok(Some(_)) if env.mutated(Mutation::AdoptOwn) => return Ok(Slot::Mine(Box::new(own.clone()))),
+                Ok(Some((stored, _))) => return Ok(Slot::Mine(Box::new(stored))),
+                Ok(None) => {}
+                Err(error) if error.kind() == Kind::Damaged => return Err(error),
+                Err(error) => return Ok(Slot::Unknown(error)),
+            }
+            only_refusals &= error.kind() == Kind::Denied;
+            if only_refusals {
+                return Ok(Slot::Refused(error));
+            }
+            // Only what may pass by itself is worth another try.
+            if error.kind() != Kind::Offline || env.monotonic() >= self.give_up {
+                return Ok(Slot::Unknown(error));
+            }
+            env.sleep(env.jitter(pause(tries))).await;
+            tries += 1;
+        }
+    }
+
+    async fn read_slot(&self, seq: Seq) -> Result<Option<(Entry, Meta)>> {
+        let env = &self.ledger.env;
+        let mut tries = 0;
+        loop {
+            match self.ledger.entry_seen(seq).await {
+                Err(error) if error.kind() == Kind::Offline && env.monotonic() < self.give_up => {
+                    env.sleep(env.jitter(pause(tries))).await;
+                    tries += 1;
+                }
+                read => return read,
+            }
+        }
+    }
+}
