@@ -5,12 +5,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use peat_objects::Meta;
-use peat_types::{Env, InstanceId, TxId};
+use peat_types::{Env, InstanceId, TxId, Unit};
 
 use crate::model::{State, TxHead};
 
 /// A head younger than this is busy, and stays so for as long. Server times often come in whole seconds.
 const YOUNG: Duration = Duration::from_secs(1);
+/// A unit stays contested for so long after a loss.
+const CONTESTED: Duration = Duration::from_secs(5);
 /// More ids than this are not remembered: forgetting them costs a request each.
 const REMEMBERED: usize = 10_000;
 
@@ -24,6 +26,8 @@ struct Noticed {
     until: Duration,
     /// Committed, or dead for ever (R7): nothing is gained by carrying them.
     settled: HashSet<TxId>,
+    /// Units that somebody else was faster to change, and until when that matters.
+    contested: Vec<(Unit, Duration)>,
 }
 
 /// Age of an object when the server answered, by the server's own clock; `None` when it does not say.
@@ -57,6 +61,19 @@ impl Busy {
 
     pub(super) fn is_busy(&self, env: &Env) -> bool {
         env.monotonic() < self.lock().until
+    }
+
+    /// A transaction died because somebody else changed `unit` first.
+    pub(super) fn contested(&self, env: &Env, unit: &Unit) {
+        let now = env.monotonic();
+        let mut noticed = self.lock();
+        noticed.contested.retain(|(other, until)| other != unit && *until > now);
+        noticed.contested.push((unit.clone(), now + CONTESTED));
+    }
+
+    pub(super) fn is_contested<'a>(&self, env: &Env, mut units: impl Iterator<Item = &'a Unit>) -> bool {
+        let (now, noticed) = (env.monotonic(), self.lock());
+        units.any(|unit| noticed.contested.iter().any(|(other, until)| other == unit && *until > now))
     }
 
     pub(super) fn settled(&self, ids: impl IntoIterator<Item = TxId>) {

@@ -40,6 +40,8 @@ pub(super) struct Attempt<'a> {
     planned_for: Seq,
     /// Key under which the section may be staged: then anybody may commit it.
     staged: Option<String>,
+    /// Others want the same unit. Whoever waits to be carried then only loses it to the next who comes.
+    pressing: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -55,7 +57,19 @@ impl<'a> Attempt<'a> {
         let pages = Pages::new(ledger, cache);
         let base = if state.is_whole() { state.clone() } else { ledger.whole(state).await? };
         let planned_for = base.seq.next();
-        Ok(Self { ledger, draft, pages, base, read_at, give_up, passed: Vec::new(), planned_for, staged: None })
+        let pressing = ledger.busy.is_contested(&ledger.env, draft.units.iter().map(|unit| &unit.unit));
+        Ok(Self {
+            ledger,
+            draft,
+            pages,
+            base,
+            read_at,
+            give_up,
+            passed: Vec::new(),
+            planned_for,
+            staged: None,
+            pressing,
+        })
     }
 
     pub(super) async fn run(mut self) -> Result<Commit> {
@@ -159,6 +173,9 @@ impl<'a> Attempt<'a> {
             return Ok(None);
         }
         let why = format::check(own, &self.base, &self.pages).await?;
+        if let Some(Dead::Moved(unit)) = &why {
+            self.ledger.busy.contested(&self.ledger.env, unit);
+        }
         Ok(why.map(|why| Commit::Lost { passed: std::mem::take(&mut self.passed), why }))
     }
 

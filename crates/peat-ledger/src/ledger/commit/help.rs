@@ -48,6 +48,10 @@ impl Attempt<'_> {
     /// Whether others are writing: then whoever comes must carry those who wait, or it would keep beating them.
     pub(super) fn comes_into_a_crowd(&self) -> bool {
         let env = &self.ledger.env;
+        // Whoever ends a run that others get in the way of has looked already, and is in a hurry.
+        if self.pressing && self.draft.kind == TxKind::End {
+            return false;
+        }
         !env.mutated(Mutation::Starve) && self.ledger.busy.is_busy(env)
     }
 
@@ -56,7 +60,7 @@ impl Attempt<'_> {
         let all = waiting.saturating_add(1);
         #[allow(clippy::cast_precision_loss)] // a probability
         let chance = CROWD as f64 / all as f64;
-        all <= CROWD || self.ledger.env.random_unit() < chance
+        self.pressing || all <= CROWD || self.ledger.env.random_unit() < chance
     }
 
     /// Leaves the section for others. Whatever the reply, from here on anybody may commit it.
