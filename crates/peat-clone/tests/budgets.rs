@@ -41,6 +41,8 @@ async fn a_run_costs_two_more_when_others_committed_meanwhile() {
     world.env.sleep(Duration::from_secs(5)).await;
     let run = b.begin("model/x").await.unwrap();
     a.put("model/y", "data/y", "1").await;
+    // Not at this very moment: that would be contention, which is another budget.
+    world.env.sleep(Duration::from_secs(2)).await;
     let (ended, requests) = b.counted(run.end(change_end("model/x"))).await;
     ended.unwrap();
     assert_eq!(requests.total(), 3, "{requests}");
@@ -100,6 +102,8 @@ async fn a_commit_in_a_quiet_namespace_is_one_put_and_a_probe() {
     let world = World::new(6);
     let (a, b) = (world.open("a").await, world.open("b").await);
     a.put("model/x", "data/0", "1").await;
+    // Others' entries of this very second would make it a busy namespace.
+    world.env.sleep(Duration::from_secs(2)).await;
     b.pull().await;
     let (done, requests) = b.counted(b.clone.commit(change_put("model/x", "data/1", "1"))).await;
     done.unwrap();

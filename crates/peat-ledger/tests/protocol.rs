@@ -9,6 +9,8 @@ mod budgets;
 mod commit;
 #[path = "protocol/create.rs"]
 mod create;
+#[path = "protocol/help.rs"]
+mod help;
 #[path = "protocol/read.rs"]
 mod read;
 #[path = "protocol/verify.rs"]

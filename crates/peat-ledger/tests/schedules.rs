@@ -2,6 +2,8 @@
 //! replay of its own. `PEAT_SEED=n` runs one seed verbosely, a fifth of `PEAT_SCHEDULES=n` are run.
 #![allow(clippy::expect_used, clippy::large_futures)] // a test
 
+#[path = "schedules/coverage.rs"]
+mod coverage;
 #[path = "schedules/reader.rs"]
 mod reader;
 #[path = "schedules/replay.rs"]
@@ -11,6 +13,7 @@ mod world;
 #[path = "schedules/writer.rs"]
 mod writer;
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +21,7 @@ use peat_testkit::explore;
 use peat_testkit::sim::{Faults, Ran, Sim};
 use peat_types::Mutation;
 
+use self::coverage::Coverage;
 use self::world::World;
 use self::writer::Disk;
 
@@ -63,6 +67,65 @@ fn schedule(seed: u64, verbose: bool, mutation: Option<Mutation>) -> Ran {
         world.finish();
         sim.event(format_args!("{entries} entries, head {head:?}"));
     })
+}
+
+/// Many machines on as many units, all in a hurry: they stage, wait and carry one another through a bad network.
+fn crowd(seed: u64, verbose: bool, mutation: Option<Mutation>, coverage: &Arc<Coverage>) -> Ran {
+    let faults = match seed % 3 {
+        0 => Faults::none(),
+        1 => Faults { doubled: 0.1, kill: 0.005, ..Faults::none() },
+        _ => Faults { kill: 0.002, slow: 0.0, ..Faults::bad_day() },
+    };
+    Sim::run(seed, verbose, faults, |sim| async move {
+        let mut world = World::new(&sim, 8, mutation);
+        world.coverage = coverage.clone();
+        world.lose_helpers = if seed.is_multiple_of(3) { 0.0 } else { 0.4 };
+        let mut writers = Vec::new();
+        let mut actors = Vec::new();
+        for n in 0..8 {
+            let machine = sim.machine(&format!("w{n}"));
+            let disk = Arc::new(Mutex::new(Disk::default()));
+            writers.push((machine.clone(), disk.clone()));
+            actors.push(tokio::spawn(writer::machine(world.clone(), machine, disk, 2)));
+        }
+        actors.push(tokio::spawn(reader::followers(world.clone(), sim.machine("f"), 5)));
+        for actor in actors {
+            if let Err(error) = actor.await {
+                sim.violation(format_args!("an actor panicked: {error}"));
+            }
+        }
+        sim.heal();
+        for (machine, disk) in writers {
+            writer::settle(world.clone(), machine, disk).await;
+        }
+        // Whatever is still staged or under way must change nothing.
+        sim.sleep(Duration::from_secs(300)).await;
+        world.finish();
+    })
+}
+
+#[test]
+fn every_crowd_keeps_the_invariants_and_helps() {
+    let coverage = Arc::<Coverage>::default();
+    explore::all_hold(explore::schedules(60, 10), |seed, verbose| crowd(seed, verbose, None, &coverage).ok());
+    eprintln!("{coverage:?}");
+    if explore::one_seed().is_none() {
+        for (count, what) in [
+            (&coverage.staged, "staged"),
+            (&coverage.helped, "was helped"),
+            (&coverage.helpers_unanswered, "helped without getting an answer"),
+        ] {
+            assert!(count.load(Ordering::Relaxed) > 0, "nobody {what}: these schedules prove nothing");
+        }
+    }
+}
+
+#[test]
+fn mutation_adopt_own_is_noticed_among_helpers() {
+    let coverage = Arc::<Coverage>::default();
+    let run = |seed, verbose| crowd(seed, verbose, Some(Mutation::AdoptOwn), &coverage).ok();
+    let what = explore::one_fails(600, run).1;
+    assert!(what.contains("fork") || what.contains("chain") || what.contains("A3"), "{what}");
 }
 
 fn count() -> u64 {

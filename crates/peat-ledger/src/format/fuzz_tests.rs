@@ -25,6 +25,8 @@ struct Samples {
     ops: Bytes,
     index: Bytes,
     pack_header: Bytes,
+    staged: Bytes,
+    staged_header: Bytes,
 }
 
 fn samples() -> &'static Samples {
@@ -48,6 +50,9 @@ async fn make() -> Samples {
         Op::Delete { path: path("data/x/1/raw"), rank: Rank::Current },
         Op::Rank { path: path("data/x/21/raw"), from: Rank::Current, to: Rank::History(2) },
     ];
+    let draft = log.draft(crate::TxKind::Change, vec![(unit(1), ops.clone())]).await;
+    let staged = encode_staged(info().ledger, log.state.seq.next(), &log.plan(&draft).await.unwrap()).unwrap();
+    let staged_end = header::PREAMBLE + header::header_len(&staged, header::KIND_STAGED).unwrap().unwrap();
     let entry = log.commit(vec![(unit(1), ops)]).await.unwrap();
     let seq = log.state.seq;
     let opened = decode::open(seq, &entry, entry.len() as u64).unwrap().unwrap();
@@ -70,6 +75,8 @@ async fn make() -> Samples {
         ops: record::open(&entry.slice(ops_at..ops_at + ops_len), record::OPS).unwrap(),
         index: record::open(&index, record::INDEX).unwrap(),
         pack_header: record::open(&pack.slice(14..14 + pack_header), record::HEADER).unwrap(),
+        staged_header: record::open(&staged.slice(header::PREAMBLE..staged_end), record::HEADER).unwrap(),
+        staged,
         state: encode_state(&log.state).into(),
         row: encode_row(&row).into(),
         entry,
@@ -156,6 +163,11 @@ proptest! {
         if pack != s.pack {
             prop_assert!(decode_pack(&pack).is_err());
         }
+        let staged = Bytes::from(mutate(&s.staged, &changes));
+        if staged != s.staged {
+            prop_assert!(decode_staged(&staged).is_err());
+            prop_assert!(to_json(None, &staged).is_err());
+        }
         drop(decode_state(&mutate(&s.state, &changes)));
         drop(decode_row(&mutate(&s.row, &changes)));
     }
@@ -185,6 +197,16 @@ proptest! {
         pack.extend_from_slice(&u32::try_from(index.len()).unwrap().to_le_bytes());
         pack.extend_from_slice(b"PEATEND1");
         drop(decode_pack(&pack.into()));
+        // A staged transaction around a mutated header; what is accepted is written again as it was.
+        let head = sealed(&mutate(&s.staged_header, &changes));
+        let mut staged = header::preamble(header::KIND_STAGED, head.len()).unwrap();
+        staged.extend_from_slice(&head);
+        let old = header::PREAMBLE + header::header_len(&s.staged, header::KIND_STAGED).unwrap().unwrap();
+        staged.extend_from_slice(&s.staged[old..]);
+        if let Ok(read) = decode_staged(&staged.into()) {
+            let again = encode_staged(read.ledger, read.base, &read.section).unwrap();
+            prop_assert_eq!(decode_staged(&again).unwrap().section.head, read.section.head);
+        }
     }
 
     #[test]
@@ -199,6 +221,9 @@ proptest! {
         let mut entry = header::preamble(header::KIND_ENTRY, noise.len()).unwrap();
         entry.extend_from_slice(&noise);
         drop(decode_entry(Seq(61), &entry.into()));
+        let mut staged = header::preamble(header::KIND_STAGED, noise.len()).unwrap();
+        staged.extend_from_slice(&noise);
+        drop(decode_staged(&staged.into()));
     }
 
     /// A zstd frame that claims or unpacks to more than it may costs no more than the limit.

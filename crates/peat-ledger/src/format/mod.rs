@@ -38,6 +38,8 @@ mod entry_tests;
 #[cfg(test)]
 mod fuzz_tests;
 #[cfg(test)]
+mod staged_tests;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tree_tests;

@@ -5,11 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use peat_objects::Meta;
-use peat_types::{Env, InstanceId, TxId, Unit};
+use peat_types::{Env, InstanceId, Timestamp, TxId, Unit};
 
 use crate::model::{State, TxHead};
 
-/// A head younger than this is busy, and stays so for as long. Server times often come in whole seconds.
+/// What was written less than this ago tells of others who are writing now, and is believed for as long. (Server times
+/// often come in whole seconds.)
 const YOUNG: Duration = Duration::from_secs(1);
 /// A unit stays contested for so long after a loss.
 const CONTESTED: Duration = Duration::from_secs(5);
@@ -24,6 +25,8 @@ pub(super) struct Busy(Mutex<Noticed>);
 struct Noticed {
     /// On the monotonic clock.
     until: Duration,
+    /// The server's clock, and when it was read.
+    server: Option<(Timestamp, Duration)>,
     /// Committed, or dead for ever (R7): nothing is gained by carrying them.
     settled: HashSet<TxId>,
     /// Units that somebody else was faster to change, and until when that matters.
@@ -46,12 +49,22 @@ impl Busy {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An entry was read. Only a stranger's makes the log busy, or one's own that others had to be fought for.
+    /// An entry was read. Only a stranger's makes the log busy, or one's own that carried others.
     pub(super) fn read(&self, env: &Env, own: InstanceId, state: &State, txs: &[TxHead], meta: &Meta) {
         self.settled(txs.iter().map(|tx| tx.tx));
+        if let Some(date) = meta.date {
+            self.lock().server = Some((date, env.monotonic()));
+        }
         if young(meta) && (state.writer != own || txs.len() > 1) {
             self.contended(env);
         }
+    }
+
+    /// The server's clock now, as far as it is known.
+    pub(super) fn server_now(&self, env: &Env) -> Option<Timestamp> {
+        let (date, at) = self.lock().server?;
+        let since = i64::try_from(env.monotonic().saturating_sub(at).as_millis()).ok()?;
+        Some(Timestamp::from_millis(date.as_millis().saturating_add(since)))
     }
 
     /// Others are writing now.

@@ -107,8 +107,8 @@ impl<'a> Attempt<'a> {
         let mut contended = self.comes_into_a_crowd();
         if contended {
             let mut look = self.look().await?;
-            if let Look::Peers(_, waiting) = look
-                && !self.goes_on(waiting)
+            if let Look::Peers(found) = &look
+                && !self.goes_on(found.len())
             {
                 if let Some(over) = self.dead(own, losses).await? {
                     return Ok(over);
@@ -118,7 +118,7 @@ impl<'a> Attempt<'a> {
             }
             match look {
                 Look::Over(outcome) => return Ok(outcome),
-                Look::Peers(found, _) => peers = found,
+                Look::Peers(found) => peers = found,
             }
         }
         loop {
@@ -153,7 +153,7 @@ impl<'a> Attempt<'a> {
                         self.stage(own).await;
                         match self.wait(losses).await? {
                             Look::Over(outcome) => return Ok(outcome),
-                            Look::Peers(found, _) => peers = found,
+                            Look::Peers(found) => peers = found,
                         }
                     }
                 }

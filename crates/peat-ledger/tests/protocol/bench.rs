@@ -223,7 +223,7 @@ impl Bench {
 }
 
 /// Pages straight from the objects.
-struct RawPages(MemoryStore);
+pub struct RawPages(pub MemoryStore);
 
 #[async_trait]
 impl peat_ledger::format::PageSource for RawPages {

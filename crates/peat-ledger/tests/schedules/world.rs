@@ -7,6 +7,7 @@ use peat_ledger::{Ledger, NewLedger, Params, State};
 use peat_testkit::sim::{Process, Sim};
 use peat_types::{ChangeId, CloneId, Env, InstanceId, Mutation, Namespace, Result, Seq, TxId, Unit};
 
+use super::coverage::{Coverage, Noting};
 use super::replay::Replay;
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -27,6 +28,9 @@ pub struct World {
     pub sim: Sim,
     pub units: Arc<Vec<Unit>>,
     pub mutation: Option<Mutation>,
+    pub coverage: Arc<Coverage>,
+    /// How often a helper gets no reply.
+    pub lose_helpers: f64,
     judge: Arc<Mutex<Judge>>,
 }
 
@@ -41,7 +45,7 @@ impl World {
         let watching = judge.clone();
         let env = Env::seeded(Arc::new(peat_testkit::sim::SimClock::new(std::time::Duration::ZERO, 0)), 0, []);
         sim.watch(Box::new(move |store, key| lock(&watching).replay.watch(store, key, &env).map(drop)));
-        Self { sim: sim.clone(), units: Arc::new(units), mutation, judge }
+        Self { sim: sim.clone(), units: Arc::new(units), mutation, coverage: Arc::default(), lose_helpers: 0.0, judge }
     }
 
     /// A handle of the ledger in a process; it is created if it is not there.
@@ -53,7 +57,9 @@ impl World {
             params: params(),
             probe: serde_json::Value::Null,
         };
-        Ledger::create(process.store(), env, new, CloneId::random(env), InstanceId::random(env)).await
+        let (sim, coverage) = (self.sim.clone(), self.coverage.clone());
+        let store = Arc::new(Noting { inner: process.store(), sim, lose: self.lose_helpers, coverage });
+        Ledger::create(store, env, new, CloneId::random(env), InstanceId::random(env)).await
     }
 
     pub fn any_unit(&self) -> Unit {

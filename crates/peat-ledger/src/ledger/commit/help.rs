@@ -27,9 +27,9 @@ const WAIT: Duration = Duration::from_millis(60);
 const WAIT_MAX: Duration = Duration::from_millis(150);
 /// A start that nobody committed for so long may have been given up; whoever wants it commits it alone.
 const START_MAX: Duration = Duration::from_secs(10);
-/// What was staged so long before the newest does not count as somebody who waits.
-const WAITING: Duration = Duration::from_secs(10);
-/// Bases further back than this are left to their writers. Dead keys pile up there when nobody may delete.
+/// What was staged longer ago is left to its writer, who has probably gone: dead keys stay where nobody may delete.
+const WAITING: Duration = Duration::from_secs(30);
+/// So are bases further back than this, whatever the server's times say.
 const BACK: u64 = 256;
 /// What is asked for others' sake must be answered within this.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -40,8 +40,8 @@ const PAGES: u32 = 3;
 pub(super) enum Look {
     /// The attempt is over.
     Over(Commit),
-    /// Others' transactions that may be worth carrying, newest base first, and how many of them wait.
-    Peers(Vec<Listed>, usize),
+    /// Keys of others who wait, newest base first.
+    Peers(Vec<Listed>),
 }
 
 impl Attempt<'_> {
@@ -99,8 +99,8 @@ impl Attempt<'_> {
             waits += 1;
             let look = self.look().await?;
             match &look {
-                Look::Peers(_, waiting)
-                    if waits < WAITS && !self.goes_on(*waiting) && env.monotonic() < self.give_up => {}
+                Look::Peers(peers) if waits < WAITS && !self.goes_on(peers.len()) && env.monotonic() < self.give_up => {
+                }
                 _ => return Ok(look),
             }
             limit = WAIT;
@@ -115,16 +115,17 @@ impl Attempt<'_> {
         if let Some(over) = self.absorb(entries).await? {
             return Ok(Look::Over(over));
         }
-        let peers: Vec<Listed> = listed.into_iter().filter(|peer| self.may_matter(peer)).collect();
-        let newest = peers.iter().filter_map(|peer| peer.last_modified).max();
-        let waits = |peer: &&Listed| match (newest, peer.last_modified) {
-            (Some(newest), Some(at)) => {
-                newest.millis_since(at) < i64::try_from(WAITING.as_millis()).unwrap_or(i64::MAX)
-            }
-            _ => true,
-        };
-        let waiting = peers.iter().filter(waits).count();
-        Ok(Look::Peers(peers, waiting))
+        Ok(Look::Peers(self.waiting(listed)))
+    }
+
+    /// Those of the keys whose transactions are probably still waited for.
+    fn waiting(&self, listed: Vec<Listed>) -> Vec<Listed> {
+        let server = self.ledger.busy.server_now(&self.ledger.env);
+        let now = listed.iter().filter_map(|peer| peer.last_modified).chain(server).max();
+        let longest = i64::try_from(WAITING.as_millis()).unwrap_or(i64::MAX);
+        // Who does not know counts everybody.
+        let recent = |peer: &Listed| now.zip(peer.last_modified).is_none_or(|(now, at)| now.millis_since(at) < longest);
+        listed.into_iter().filter(|peer| recent(peer) && self.may_matter(peer)).collect()
     }
 
     /// The newest keys under `tx/`: as a rule one page.
