@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use peat_engine::input::InputFlags;
-use peat_types::{Error, Result};
+use peat_types::Result;
 
 /// Where a run takes its inputs from.
 #[derive(Debug, Default, clap::Args)]
@@ -29,5 +29,5 @@ impl InputArgs {
 
 /// All of stdin.
 pub(crate) fn read_stdin() -> Result<String> {
-    std::io::read_to_string(std::io::stdin()).map_err(|e| Error::io("read", Path::new("stdin"), e))
+    peat_engine::input::read_text(std::io::stdin(), Path::new("stdin"))
 }

@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, Table, presets};
 use peat_engine::report::Warning;
 
-use crate::printer::paint;
+use crate::printer::{paint, visible};
 
 /// The text form of one report.
 #[derive(Debug)]
@@ -28,7 +28,8 @@ impl Page {
 
     /// One line.
     pub fn line(&mut self, line: impl Display) {
-        self.text.push_str(&format!("{line}\n"));
+        self.text.push_str(&visible(&line.to_string(), "\n"));
+        self.text.push('\n');
     }
 
     /// A line that names what follows.
@@ -43,7 +44,8 @@ impl Page {
         // The padding counts what is seen, not the colour codes.
         let seen = seen_len(&name);
         let padding = " ".repeat(14_usize.saturating_sub(seen).max(1));
-        self.line(format!("{name}{padding}{value}"));
+        let value = visible(&value.to_string(), &format!("\n{}", " ".repeat(14)));
+        self.text.push_str(&format!("{name}{padding}{value}\n"));
     }
 
     /// A field that is left out when there is no value.
@@ -71,7 +73,7 @@ impl Page {
         // Never wrapped: a line is a record, whatever the width, so that grep and awk work.
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(header.iter().map(|name| name.to_uppercase()));
-        table.add_rows(rows);
+        table.add_rows(rows.into_iter().map(|row| row.into_iter().map(|cell| visible(&cell, "\\n"))));
         for column in table.column_iter_mut() {
             column.set_padding((0, 2));
         }

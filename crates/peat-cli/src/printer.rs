@@ -93,7 +93,7 @@ impl Printer {
     /// Says something to the person watching; dropped when quiet or when a program is reading.
     pub fn note(&self, text: &str) {
         if !self.quiet && !self.json {
-            self.talk(&format!("{text}\n"));
+            self.talk(&format!("{}\n", visible(text, "\n")));
         }
     }
 
@@ -103,7 +103,7 @@ impl Printer {
             self.talk(&format!("{}\n", json!({ "warning": text })));
         } else {
             let label = paint(self.colour_err, AnsiColor::Yellow.on_default().bold(), "warning:");
-            self.talk(&format!("{label} {text}\n"));
+            self.talk(&format!("{label} {}\n", visible(text, "\n    ")));
         }
     }
 
@@ -133,6 +133,29 @@ pub(crate) fn paint(on: bool, style: Style, text: &str) -> String {
     if on { format!("{style}{text}{style:#}") } else { text.to_owned() }
 }
 
+/// `text` without what a terminal would take for a command: names and messages come from other people. Colours, which are
+/// ours as a rule, are let through; the end of a line becomes `newline`.
+pub(crate) fn visible(text: &str, newline: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let colour = rest.strip_prefix("\u{1b}[").and_then(|codes| {
+            let end = codes.find('m')?;
+            codes[..end].bytes().all(|b| b.is_ascii_digit() || b == b';').then_some(end + 3)
+        });
+        let len = colour.unwrap_or(c.len_utf8());
+        match c {
+            _ if colour.is_some() => out.push_str(&rest[..len]),
+            '\n' => out.push_str(newline),
+            '\t' => out.push(c),
+            _ if c.is_control() => out.extend(c.escape_default()),
+            _ => out.push(c),
+        }
+        rest = &rest[len..];
+    }
+    out
+}
+
 fn stdout_error(error: io::Error) -> Error {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Error::new(Kind::Cancelled, "the reader of the output went away").with_code(BROKEN_PIPE);
@@ -143,16 +166,16 @@ fn stdout_error(error: io::Error) -> Error {
 fn error_text(error: &Error, colour: bool) -> String {
     let label = paint(colour, AnsiColor::Red.on_default().bold(), "error:");
     let chain = error.chain();
-    let mut text = format!("{label} {error}\n");
+    let mut text = format!("{label} {}\n", visible(&error.to_string(), "\n    "));
     if chain.len() > 1 {
         text.push_str("Caused by:\n");
         for (n, cause) in chain.iter().enumerate().skip(1) {
-            text.push_str(&format!("  {n}: {cause}\n"));
+            text.push_str(&format!("  {n}: {}\n", visible(cause, "\n    ")));
         }
     }
     let label = paint(colour, AnsiColor::Cyan.on_default().bold(), "hint:");
     for hint in error.hints() {
-        text.push_str(&format!("{label} {hint}\n"));
+        text.push_str(&format!("{label} {}\n", visible(hint, "\n    ")));
     }
     text
 }
@@ -168,4 +191,18 @@ fn error_json(error: &Error) -> String {
     let causes: Vec<String> = error.chain().split_off(1);
     fields.insert("causes".to_owned(), json!(causes));
     format!("{}\n", Value::Object(fields))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::visible;
+
+    #[test]
+    fn what_others_named_cannot_command_the_terminal() {
+        let title = "\u{1b}]0;owned\u{7}web\r\u{9b}2J\u{1b}[2K";
+        assert_eq!(visible(title, "\n"), "\\u{1b}]0;owned\\u{7}web\\r\\u{9b}2J\\u{1b}[2K");
+        assert_eq!(visible("\u{1b}[32mok\u{1b}[0m", "\n"), "\u{1b}[32mok\u{1b}[0m");
+        assert_eq!(visible("a\nhint: rm", "\n    "), "a\n    hint: rm");
+        assert_eq!(visible("ünï\tx", "\n"), "ünï\tx");
+    }
 }

@@ -1,12 +1,30 @@
 //! What the caller gives to a run: `--input`, `--input-file`, `--stdin`. A pure function of the flags and of what files
 //! hold, so that every caller reads them alike.
 
+use std::io::Read;
 use std::path::Path;
 
 use peat_types::{Error, Result};
 use serde_json::{Map, Value};
 
 use crate::yaml;
+
+/// The most that one file or stream gives a run.
+const MOST: u64 = 64 << 20;
+
+/// Text of `from`, which is called `path`. Stops at a size that no input has, whatever a device has to give.
+///
+/// # Errors
+/// `Invalid` for what is too large or not UTF-8, else those of [`Error::io`].
+pub fn read_text(from: impl Read, path: &Path) -> Result<String> {
+    let mut bytes = Vec::new();
+    from.take(MOST + 1).read_to_end(&mut bytes).map_err(|e| Error::io("read", path, e))?;
+    if bytes.len() as u64 > MOST {
+        return Err(Error::invalid(format!("{} holds more than {} MiB", path.display(), MOST >> 20))
+            .with_hint("give the method the name of the file instead of its content"));
+    }
+    String::from_utf8(bytes).map_err(|_| Error::invalid(format!("{} is not text in UTF-8", path.display())))
+}
 
 /// Reads a file that a flag names.
 pub type ReadFile<'a> = dyn Fn(&Path) -> Result<String> + 'a;

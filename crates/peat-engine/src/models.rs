@@ -12,7 +12,7 @@ use crate::report::{
     ModelValidatedAll, ModelView, TypeSearch, TypeView,
 };
 use crate::types::{DataSpec, MethodSpec};
-use crate::{Repo, files, planner, types};
+use crate::{Repo, planner, types};
 
 impl Repo {
     /// `peat model create`. `read` reads files named by `--global-arg k=@file`.
@@ -122,7 +122,13 @@ impl Repo {
     /// Reads a file for `@file` inputs, relative to the current folder.
     pub fn read_input(&self, path: &Path) -> Result<String> {
         let path = self.host().cwd.join(path);
-        files::read(&path)?.ok_or_else(|| Error::not_found(format!("there is no file {}", path.display())))
+        match std::fs::File::open(&path) {
+            Ok(file) => crate::input::read_text(file, &path),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                Err(Error::not_found(format!("there is no file {}", path.display())))
+            }
+            Err(e) => Err(Error::io("read", &path, e)),
+        }
     }
 }
 

@@ -334,7 +334,17 @@ fn given_up(prepared: &Prepared, reason: &Reason) -> Error {
 
 fn not_begun(error: Error, prepared: &Prepared) -> Error {
     let name = &prepared.definition.name;
+    let nested = prepared.output.provenance.triggered_by == "model";
     match error.kind() {
+        Kind::Conflict if nested && error.code() == "lease_lost" => {
+            error.context(format!("'{name}' did not run, because the run that started this process is over")).with_hint(
+                format!("a process that outlives the method it came from takes leases of its own once {LEASE_VAR} is unset"),
+            )
+        }
+        // The cause says that waiting is not what a process under a lease does.
+        Kind::Contended if nested => {
+            error.context(format!("'{name}' did not run, because another run of it is in progress"))
+        }
         Kind::Offline => error
             .context(format!("'{name}' did not run, because the datastore cannot be reached"))
             .with_code("offline")

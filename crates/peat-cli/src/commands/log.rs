@@ -11,7 +11,7 @@ use peat_engine::report::LogReport;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// How many entries
-    #[arg(short = 'n', long, default_value_t = 20, value_name = "N")]
+    #[arg(short = 'n', long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     limit: u16,
 }
 

@@ -182,3 +182,29 @@ fn a_full_disk_loses_nothing() {
     assert!(error.contains("\"code\":\"disk_full\"") && error.contains("hint"), "{error}");
     assert!(std::fs::read_to_string(sandbox.path("pending")).unwrap().contains("\"total\": 0"));
 }
+
+#[test]
+fn an_endless_input_is_refused_and_not_read_to_its_end() {
+    let sandbox = Sandbox::with_model("echo hi");
+    for flags in [["--input", "run=@/dev/zero"], ["--input-file", "/dev/zero"]] {
+        let args = ["model", "method", "run", "m", "execute", "--json"];
+        let error = sandbox.run(args.into_iter().chain(flags)).status(1).error();
+        assert!(error.to_string().contains("holds more than 64 MiB"), "{error}");
+    }
+    assert_eq!(sandbox.peat("model output search --json").ok().json()["results"], serde_json::json!([]));
+}
+
+#[test]
+fn a_journalled_change_that_cannot_be_read_is_shown_and_blocks_nothing() {
+    let sandbox = Sandbox::with_model("echo hi");
+    let id = "2ba1c870f5ee8f75bdb3a3728512a968";
+    sandbox.peat("model method run m execute").ok();
+    let row = sandbox.write(&format!("repo/.peat/journal/{id}.change"), "cut off");
+    let listed = sandbox.peat("pending list --json").ok().json();
+    assert_eq!((&listed["total"], &listed["changes"][0]["change"]), (&1.into(), &id.into()));
+    assert!(!listed.to_string().contains("1970"), "{listed}");
+    sandbox.peat("model method run m execute").ok();
+    sandbox.peat("datastore sync").ok();
+    assert!(row.exists(), "its bytes may be all there is");
+    assert_eq!(sandbox.peat("doctor --json").status(1).json()["overallStatus"], "fail");
+}

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Ran, Sandbox};
 
 /// Whether a process with `marker` in its command line lives.
 pub(crate) fn lives(marker: &str) -> bool {
@@ -184,4 +184,20 @@ pub(crate) fn wait_for(sandbox: &Sandbox, file: &str) {
 pub(crate) fn interrupt(child: &std::process::Child) {
     let pid = rustix::process::Pid::from_child(child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+}
+
+#[test]
+fn a_process_that_outlives_its_run_is_told_about_its_lease() {
+    let sandbox = Sandbox::with_model("echo \"$PEAT_LEASE\" >lease");
+    sandbox.peat("model method run m execute").ok();
+    let lease = std::fs::read_to_string(sandbox.path("repo/lease")).unwrap();
+    let run = |lease: Option<&str>| {
+        let mut command = sandbox.command(["model", "method", "run", "m", "execute", "--json"]);
+        command.envs(lease.map(|lease| ("PEAT_LEASE", lease)));
+        Ran::of(&command.output().unwrap())
+    };
+    let error = run(Some(lease.trim())).status(1).error();
+    assert_eq!(error["code"], "lease_lost");
+    assert!(error["hint"].as_str().unwrap().contains("PEAT_LEASE is unset"), "{error}");
+    run(None).ok();
 }

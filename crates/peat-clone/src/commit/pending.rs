@@ -88,7 +88,7 @@ impl Inner {
             match self.journal.read(id) {
                 Ok(Some((row, state))) => out.push(journal::pending(&row, &state)),
                 Ok(None) => {}
-                Err(error) => out.push(unreadable(id, &error)),
+                Err(error) => out.push(unreadable(id, self.journal.written(id), &error)),
             }
         }
         out.sort_by_key(|row| (row.time, row.change));
@@ -148,13 +148,13 @@ fn unknown(change: ChangeId) -> Error {
 }
 
 /// A row that cannot be read is shown, not hidden: its bytes may be all there is.
-fn unreadable(change: ChangeId, error: &Error) -> Pending {
+fn unreadable(change: ChangeId, time: Timestamp, error: &Error) -> Pending {
     Pending {
         change,
         kind: "unreadable".to_owned(),
         message: String::new(),
         author: String::new(),
-        time: Timestamp::from_millis(0),
+        time,
         units: Vec::new(),
         contents: 0,
         bytes: 0,

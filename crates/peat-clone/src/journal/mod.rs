@@ -141,6 +141,12 @@ impl Journal {
         Ok(Locked { row, state: State::default(), base, temps: self.temps(), synced, lock })
     }
 
+    /// When a row was written, by its file, for one that cannot be read.
+    pub(crate) fn written(&self, id: ChangeId) -> Timestamp {
+        let file = self.base(id).with_extension("change");
+        files::written(&file).ok().flatten().unwrap_or(Timestamp::from_millis(0))
+    }
+
     /// Ids of all rows. Half-removed leftovers are cleared away.
     pub(crate) fn ids(&self) -> Result<Vec<ChangeId>> {
         let rows = files::names(&self.dir, ".change")?;

@@ -11,7 +11,7 @@ use peat_engine::report::LedgerLs;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only this folder
-    #[arg(value_name = "log|pack|tx|beat")]
+    #[arg(value_name = "log|pack|tx|beat", value_parser = ["log", "pack", "tx", "beat"], hide_possible_values = true)]
     folder: Option<String>,
     /// At most this many
     #[arg(short = 'n', long, default_value_t = 50, value_name = "N")]
