@@ -23,6 +23,7 @@ mod tree;
 pub use change::{Adopt, Change, Committed, NewChange, OnRefusal, Pending, PendingStatus, Settled};
 pub use handle::LocalClone;
 pub use item::{Item, Pulled, Scope, UnitInfo};
+pub use journal::NOT_JOURNALLED;
 pub use lease::{Capability, Grant, LeaseMode, NewRun, Run};
 pub use options::{Durability, Event, Holder, Hydration, NewNamespace, Options, Reporter, Silent};
 pub use planner::{Interrupted, Plan, PlanContent, PlanOp, Planner, Refusal, View};

@@ -208,3 +208,28 @@ fn a_journalled_change_that_cannot_be_read_is_shown_and_blocks_nothing() {
     assert!(row.exists(), "its bytes may be all there is");
     assert_eq!(sandbox.peat("doctor --json").status(1).json()["overallStatus"], "fail");
 }
+
+#[test]
+fn a_disk_that_fills_up_during_a_run_is_said_to_have_cost_the_results() {
+    let sandbox = Sandbox::with_model("echo hi");
+    for dir in ["disk", "shared"] {
+        std::fs::create_dir(sandbox.path(dir)).unwrap();
+    }
+    sandbox.run(["datastore", "setup", &format!("file://{}", sandbox.path("shared").display())]).ok();
+    // The clone's disk fills up, the store's does not.
+    let script = "mount -t tmpfs -o size=6m none ../disk; export PEAT_HOME=\"$PWD/../disk/home\"; \
+                  peat datastore sync >/dev/null; \
+                  peat model method run m execute --json --input 'run=dd if=/dev/zero of=../disk/filler bs=4k; \
+                  head -c 200000 /dev/zero' >../full.out 2>../full.err && exit 9; test $? = 1; rm ../disk/filler; \
+                  peat model method run m execute >/dev/null; peat ledger verify --deep >/dev/null; \
+                  peat model output search --json";
+    let Some(ran) = with_mounts(&sandbox, "disk that fills up during a run", script) else { return };
+    let rows = ran.ok().json();
+    let statuses: Vec<_> = rows["results"].as_array().unwrap().iter().map(|row| row["status"].clone()).collect();
+    assert_eq!(statuses, ["succeeded", "interrupted"]);
+    let error = std::fs::read_to_string(sandbox.path("full.err")).unwrap();
+    assert!(error.contains("\"code\":\"disk_full\"") && error.contains("could not keep them"), "{error}");
+    assert!(!error.contains("nothing was lost"), "{error}");
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(sandbox.path("full.out")).unwrap()).unwrap();
+    assert_eq!(report["dataArtifacts"][0]["attributes"]["exitCode"], 0, "what is left is shown");
+}

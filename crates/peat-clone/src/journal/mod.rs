@@ -79,6 +79,9 @@ pub(crate) struct State {
     pub(crate) reason: Option<(String, String)>,
 }
 
+/// Context of an error after which a change is nowhere: its contents are lost unless the caller still has them.
+pub const NOT_JOURNALLED: &str = "the change was not journalled, so nothing was sent";
+
 pub(crate) const ROW_VERSION: u32 = 1;
 
 /// The folder.
@@ -136,7 +139,7 @@ impl Journal {
             files::write_atomic(env, &self.temps(), &base.with_extension("change"), &chunks, synced, false)
         {
             let _ = files::remove(&base.with_extension("lock"));
-            return Err(error.context("the change was not journalled, so nothing was sent"));
+            return Err(error.context(NOT_JOURNALLED));
         }
         Ok(Locked { row, state: State::default(), base, temps: self.temps(), synced, lock })
     }

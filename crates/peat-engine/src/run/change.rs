@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use peat_clone::{Committed, NewChange};
+use peat_clone::{Committed, NOT_JOURNALLED, NewChange};
 use peat_types::Error;
 use serde_json::Value;
 
@@ -152,6 +152,18 @@ pub(super) fn explain(error: Error, model: &str, method: &str, took: Option<Stri
         "commit_pending" | "outcome_unknown" => error
             .context(format!("{begun} yet; they are kept on this machine"))
             .with_hint("'peat datastore sync --push' commits them; 'peat pending list' shows them"),
+        // Hints of the cause speak of commands that can be run again as if nothing had happened.
+        code if error.chain().iter().any(|message| message == NOT_JOURNALLED) => Error::new(
+            error.kind(),
+            format!("{begun}, and this machine could not keep them: only what was shown here is left of them"),
+        )
+        .with_code(code)
+        .with_hint(if code == "disk_full" {
+            "free some space before you run it again; what it did outside of Peat has happened"
+        } else {
+            "see to the cause before you run it again; what it did outside of Peat has happened"
+        })
+        .with_source(error),
         _ => error.context(begun).with_hint("'peat pending list' shows what is kept on this machine"),
     }
 }
