@@ -9,7 +9,7 @@ mod metered;
 mod open;
 mod prefix;
 mod probe;
-mod s3;
+mod remote;
 mod store;
 mod url;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use peat_types::{Env, Result};
 
-use crate::s3::S3Store;
+use crate::remote::S3Store;
 use crate::{Durability, FileStore, MemoryStore, Meter, Metered, Store, StoreUrl};
 
 /// How long to wait for a store on a network. Bodies that keep moving have no limit.

@@ -8,8 +8,8 @@ use object_store::aws::{AmazonS3, AmazonS3Builder};
 use peat_types::{Env, Error, Result};
 use reqwest::{Certificate, NoProxy, Proxy, Url};
 
-use super::aws_chain;
-use super::credentials::{Credentials, Source};
+use super::s3::aws_chain;
+use super::s3::credentials::{Credentials, Source};
 use super::wire::{Wire, causes};
 use crate::OpenOptions;
 

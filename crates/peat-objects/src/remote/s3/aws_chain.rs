@@ -17,7 +17,9 @@ use peat_types::Timestamp;
 const METADATA_LIMIT: Duration = Duration::from_secs(1);
 
 /// Loads credentials and the time when they end. Files are read again each time, so that a login elsewhere is noticed.
-pub(super) async fn credentials(profile: Option<&str>) -> Result<(AwsCredential, Option<Timestamp>), CredentialsError> {
+pub(in crate::remote) async fn credentials(
+    profile: Option<&str>,
+) -> Result<(AwsCredential, Option<Timestamp>), CredentialsError> {
     let metadata =
         imds::Client::builder().max_attempts(1).connect_timeout(METADATA_LIMIT).read_timeout(METADATA_LIMIT).build();
     let mut chain = DefaultCredentialsChain::builder().imds_client(metadata);
@@ -34,7 +36,7 @@ pub(super) async fn credentials(profile: Option<&str>) -> Result<(AwsCredential,
 }
 
 /// The region of the profile.
-pub(super) async fn region(profile: Option<&str>) -> Option<String> {
+pub(in crate::remote) async fn region(profile: Option<&str>) -> Option<String> {
     let mut chain = DefaultRegionChain::builder();
     if let Some(profile) = profile {
         chain = chain.profile_name(profile);

@@ -3,8 +3,8 @@
 use peat_types::{Env, Error, Kind};
 
 use super::client::Settings;
-use super::credentials::{Source, expired_hint};
 use super::reply::{Reply, S3Error};
+use super::s3::credentials::{Source, expired_hint};
 use super::wire::{Lost, causes};
 use crate::Op;
 

@@ -3,11 +3,10 @@
 //! `object_store` builds and signs the requests. What came back is judged here, from the raw reply: the library's own
 //! idea of "not found" would include a missing bucket and the page of a proxy.
 
-mod aws_chain;
 mod client;
-mod credentials;
 mod explain;
 mod reply;
+mod s3;
 mod wire;
 
 use std::fmt;
@@ -27,9 +26,9 @@ use tokio::sync::OnceCell;
 use crate::key::{check_key, check_list};
 use crate::{Created, List, Listed, Meta, Object, Op, OpenOptions, Page, Range, Store, StoreUrl};
 use client::Settings;
-use credentials::{Credentials, Source};
 use explain::Subject;
 use reply::Reply;
+use s3::credentials::{Credentials, Source};
 use wire::{Context, Exchange, Lost, Wire};
 
 /// Longest wait before a repetition, also when the server asks for more.
