@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use peat_types::{Env, Result};
 
-use crate::remote::S3Store;
+use crate::remote::Remote;
 use crate::{Durability, FileStore, MemoryStore, Meter, Metered, Store, StoreUrl};
 
 /// How long to wait for a store on a network. Bodies that keep moving have no limit.
@@ -75,7 +75,7 @@ impl Default for OpenOptions {
 /// `Invalid` for settings that cannot be right.
 pub fn open(url: &StoreUrl, options: &OpenOptions, env: &Env) -> Result<Arc<dyn Store>> {
     let seam: Arc<dyn Store> = match url {
-        StoreUrl::S3 { bucket, prefix } => return Ok(Arc::new(S3Store::new(bucket, prefix, options, env)?)),
+        StoreUrl::S3 { bucket, prefix } => return Ok(Arc::new(Remote::s3(bucket, prefix, options, env)?)),
         StoreUrl::File { root } => Arc::new(FileStore::new(root, options.durability, env)),
         StoreUrl::Memory => Arc::new(MemoryStore::with_clock(env)),
     };

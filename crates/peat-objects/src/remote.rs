@@ -1,9 +1,11 @@
-//! A bucket behind the S3 protocol.
+//! A bucket behind a network protocol.
 //!
 //! `object_store` builds and signs the requests. What came back is judged here, from the raw reply: the library's own
-//! idea of "not found" would include a missing bucket and the page of a proxy.
+//! idea of "not found" would include a missing bucket and the page of a proxy. What differs from service to service is
+//! in a [`Dialect`].
 
 mod client;
+mod dialect;
 mod explain;
 mod reply;
 mod s3;
@@ -15,20 +17,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt;
-use object_store::aws::AmazonS3;
-use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+use object_store::{GetOptions, GetRange, PutMode, PutPayload};
 use peat_types::{Env, Error, Kind, Result};
 use tokio::sync::OnceCell;
 
 use crate::key::{check_key, check_list};
 use crate::{Created, List, Listed, Meta, Object, Op, OpenOptions, Page, Range, Store, StoreUrl};
 use client::Settings;
+use dialect::{Bucket, Dialect};
 use explain::Subject;
 use reply::Reply;
-use s3::credentials::{Credentials, Source};
+use s3::S3;
 use wire::{Context, Exchange, Lost, Wire};
 
 /// Longest wait before a repetition, also when the server asks for more.
@@ -36,15 +37,15 @@ const MAX_BACKOFF: Duration = Duration::from_secs(10);
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 
 /// A folder of a bucket. Connects and loads credentials on the first request.
-pub(crate) struct S3Store {
+pub(crate) struct Remote {
     url: StoreUrl,
     /// Empty, or ends in `/`.
     prefix: String,
+    dialect: Box<dyn Dialect>,
     settings: Settings,
     options: OpenOptions,
-    credentials: Arc<Credentials>,
     env: Env,
-    bucket: OnceCell<AmazonS3>,
+    bucket: OnceCell<Box<dyn Bucket>>,
 }
 
 /// One request to the library, made afresh for every attempt.
@@ -56,34 +57,43 @@ enum Request<'a> {
     Delete(&'a str),
 }
 
-impl S3Store {
-    pub(crate) fn new(bucket: &str, prefix: &str, options: &OpenOptions, env: &Env) -> Result<Self> {
+impl Remote {
+    /// A folder of a bucket behind S3.
+    pub(crate) fn s3(bucket: &str, prefix: &str, options: &OpenOptions, env: &Env) -> Result<Self> {
         let url = StoreUrl::S3 { bucket: bucket.to_owned(), prefix: prefix.to_owned() };
-        let settings = Settings::new(bucket, options, env).map_err(|e| {
+        Self::new(url, prefix, S3::new(bucket, options, env), options, env)
+    }
+
+    fn new(
+        url: StoreUrl,
+        prefix: &str,
+        dialect: Result<(impl Dialect + 'static, Settings)>,
+        options: &OpenOptions,
+        env: &Env,
+    ) -> Result<Self> {
+        let (dialect, settings) = dialect.map_err(|e| {
             let message = format!("open {url}: {e}");
             e.context(message)
         })?;
-        let source = Source::choose(options.profile.as_deref(), env)?;
         Ok(Self {
             url,
             prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
+            dialect: Box::new(dialect),
             settings,
             options: options.clone(),
-            credentials: Arc::new(Credentials::new(source, env)),
             env: env.clone(),
             bucket: OnceCell::new(),
         })
     }
 
-    async fn bucket(&self) -> Result<&AmazonS3> {
+    async fn bucket(&self) -> Result<&dyn Bucket> {
         let connect = async || {
             let client = self.settings.http(&self.options)?;
-            let region = self.settings.region(self.credentials.source()).await;
             let (timeouts, meter, env) = (self.options.timeouts, self.options.meter.clone(), self.env.clone());
-            let wire = Wire { client, timeouts, meter, env };
-            self.settings.bucket(wire, self.credentials.clone(), &region)
+            let wire = Wire { client, condition: self.dialect.condition(), timeouts, meter, env };
+            self.dialect.connect(&self.settings, wire).await
         };
-        self.bucket.get_or_try_init(connect).await
+        Ok(self.bucket.get_or_try_init(connect).await?.as_ref())
     }
 
     fn path(&self, key: &str) -> Result<Path> {
@@ -92,7 +102,8 @@ impl S3Store {
     }
 
     /// Lets the library make the request. Its own result is of no interest: the exchange has the raw one.
-    async fn make(&self, bucket: &AmazonS3, request: &Request<'_>) -> Result<()> {
+    async fn make(&self, bucket: &dyn Bucket, request: &Request<'_>) -> Result<()> {
+        let library = bucket.library();
         match request {
             Request::Get(key, range) => {
                 let range = match *range {
@@ -100,14 +111,15 @@ impl S3Store {
                     Range::Part { offset, len } => Some(GetRange::Bounded(offset..offset.saturating_add(len.max(1)))),
                     Range::Last { len } => Some(GetRange::Suffix(len)),
                 };
-                let _ = bucket.get_opts(&self.path(key)?, GetOptions { range, ..GetOptions::default() }).await;
+                let _ = library.get_opts(&self.path(key)?, GetOptions { range, ..GetOptions::default() }).await;
             }
             Request::Head(key) => {
-                let _ = bucket.head(&self.path(key)?).await;
+                let options = GetOptions { head: true, ..GetOptions::default() };
+                let _ = library.get_opts(&self.path(key)?, options).await;
             }
             Request::Put(key, mode, body) => {
                 let payload = PutPayload::from_bytes(body.clone());
-                let _ = bucket.put_opts(&self.path(key)?, payload, mode.clone().into()).await;
+                let _ = library.put_opts(&self.path(key)?, payload, mode.clone().into()).await;
             }
             Request::List(list) => {
                 let options = PaginatedListOptions {
@@ -118,12 +130,10 @@ impl S3Store {
                 };
                 let prefix = format!("{}{}", self.prefix, list.prefix);
                 let _ =
-                    bucket.list_paginated(Some(&prefix).filter(|p| !p.is_empty()).map(String::as_str), options).await;
+                    library.list_paginated(Some(&prefix).filter(|p| !p.is_empty()).map(String::as_str), options).await;
             }
             Request::Delete(key) => {
-                let path = self.path(key)?;
-                let paths = futures::stream::once(async move { Ok(path) }).boxed();
-                let _ = bucket.delete_stream(paths).next().await;
+                bucket.delete(self.path(key)?).await;
             }
         }
         Ok(())
@@ -158,11 +168,11 @@ impl S3Store {
             let outcome = self.attempt(op, key, &request).await?;
             if let Ok(reply) = &outcome
                 && !renewed
-                && self.credentials.source().renewable()
-                && credentials_ended(reply)
+                && self.dialect.is_renewable()
+                && self.dialect.has_ended(reply)
             {
                 renewed = true;
-                self.credentials.renew().await;
+                self.dialect.renew().await;
                 continue;
             }
             let limit = match &outcome {
@@ -170,7 +180,7 @@ impl S3Store {
                 // Nobody there: somebody waiting wants to know soon.
                 Err(Lost::Connect(_)) => self.options.retries.min(1),
                 Err(Lost::NoReply(_) | Lost::Stalled(_) | Lost::Broken(_)) => self.options.retries,
-                Ok(reply) if busy(op, reply) => self.options.retries,
+                Ok(reply) if self.busy(op, reply) => self.options.retries,
                 _ => 0,
             };
             if tries >= limit {
@@ -186,8 +196,8 @@ impl S3Store {
 
     fn about(&self, op: Op, key: &str, error: impl FnOnce(&Subject<'_>) -> Error) -> Error {
         let store = self.url.to_string();
-        let source = self.credentials.source();
-        error(&Subject { op, store: &store, key, settings: &self.settings, source, env: &self.env })
+        let dialect = self.dialect.as_ref();
+        error(&Subject { op, store: &store, key, settings: &self.settings, dialect, env: &self.env })
     }
 
     /// The reply, or why there is none.
@@ -200,19 +210,19 @@ impl S3Store {
         self.about(op, key, |s| s.refusal(reply))
     }
 
-    /// A 2xx to a write, which must be what S3 would say.
+    /// A 2xx to a write, which must be what the service would say.
     fn written(&self, op: Op, key: &str, reply: &Reply) -> Result<Meta> {
         if !reply.status.is_success() || reply.error().is_some() {
             return Err(self.refusal(op, key, reply));
         }
         if !reply.confirms_object() {
-            return Err(self.about(op, key, |s| s.not_s3(reply, "no ETag confirms the object")));
+            return Err(self.about(op, key, |s| s.foreign(reply, "no ETag confirms the object")));
         }
         Ok(reply.meta())
     }
 
     fn object(&self, key: &str, range: Range, reply: &Reply) -> Result<Object> {
-        let odd = |why: &str| Err(self.about(Op::Get, key, |s| s.not_s3(reply, why)));
+        let odd = |why: &str| Err(self.about(Op::Get, key, |s| s.foreign(reply, why)));
         let (bytes, meta) = (reply.body.clone(), reply.meta());
         let length = bytes.len() as u64;
         if !reply.confirms_object() {
@@ -246,51 +256,43 @@ impl S3Store {
         }
     }
 
+    /// Worth repeating: the server says itself that it could not.
+    fn busy(&self, op: Op, reply: &Reply) -> bool {
+        if op == Op::Get && reply.status.is_success() {
+            // Whatever the object says in it.
+            return false;
+        }
+        matches!(reply.status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504)
+            || reply.error().is_some_and(|error| self.dialect.is_busy(&error.code))
+    }
+
+    /// The server says definitely that this one object is not there.
+    fn absent(&self, reply: &Reply) -> bool {
+        reply.status.as_u16() == 404 && reply.error().is_some_and(|error| self.dialect.is_absent(&error.code))
+    }
+
     fn page(&self, list: &List, reply: &Reply) -> Result<Page> {
-        let odd = |why: String| self.about(Op::List, &list.prefix, |s| s.not_s3(reply, &why));
-        let parsed = reply.list().map_err(odd)?;
+        let odd = |why: String| self.about(Op::List, &list.prefix, |s| s.foreign(reply, &why));
+        let listing = self.dialect.listing(reply).map_err(odd)?;
         let strip = |key: &str| match key.strip_prefix(&self.prefix) {
             Some(key) if key.starts_with(&list.prefix) => Ok(key.to_owned()),
             _ => Err(self.about(Op::List, &list.prefix, |s| {
                 s.error(Kind::Damaged, &format!("the listing holds '{key}', which is not below it"))
             })),
         };
-        let mut page =
-            Page { token: parsed.next_continuation_token.filter(|_| parsed.is_truncated), ..Page::default() };
-        for object in parsed.contents {
+        let mut page = Page { token: listing.token, ..Page::default() };
+        for object in listing.objects {
             let key = strip(&object.key)?;
             // Consoles mark folders by empty objects that end in a slash.
             if !key.is_empty() && !key.ends_with('/') {
-                let last_modified = object.last_modified.and_then(|time| time.parse().ok());
-                page.keys.push(Listed { key, size: object.size, last_modified });
+                page.keys.push(Listed { key, ..object });
             }
         }
-        for common in parsed.common_prefixes {
-            page.prefixes.push(strip(&common.prefix)?);
+        for prefix in listing.prefixes {
+            page.prefixes.push(strip(&prefix)?);
         }
         Ok(page)
     }
-}
-
-/// Worth repeating: the server says itself that it could not.
-fn busy(op: Op, reply: &Reply) -> bool {
-    if op == Op::Get && reply.status.is_success() {
-        // Whatever the object says in it.
-        return false;
-    }
-    let listed = matches!(reply.status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504);
-    let code = || reply.error().map(|error| error.code);
-    listed || code().is_some_and(|code| matches!(code.as_str(), "RequestTimeout" | "SlowDown" | "InternalError"))
-}
-
-fn credentials_ended(reply: &Reply) -> bool {
-    !reply.status.is_success()
-        && reply.error().is_some_and(|error| {
-            matches!(
-                error.code.as_str(),
-                "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired" | "InvalidToken"
-            )
-        })
 }
 
 /// The server says that the object is there, in one of the ways servers do.
@@ -304,12 +306,12 @@ fn exists(reply: &Reply) -> bool {
 }
 
 #[async_trait]
-impl Store for S3Store {
+impl Store for Remote {
     async fn get(&self, key: &str, range: Range) -> Result<Option<Object>> {
         let reply = self.reply(Op::Get, key, Request::Get(key, range)).await?;
         match reply.status.as_u16() {
             200 | 206 => self.object(key, range, &reply).map(Some),
-            404 if reply.error().is_some_and(|error| error.code == "NoSuchKey") => Ok(None),
+            404 if self.absent(&reply) => Ok(None),
             416 => self.past_the_end(key, &reply).await,
             _ => Err(self.refusal(Op::Get, key, &reply)),
         }
@@ -339,26 +341,25 @@ impl Store for S3Store {
 
     async fn delete(&self, key: &str) -> Result<()> {
         let reply = self.reply(Op::Delete, key, Request::Delete(key)).await?;
-        let absent = || reply.error().is_some_and(|error| error.code == "NoSuchKey");
         match reply.status.as_u16() {
             200 | 202 | 204 if reply.error().is_none() && reply.body.is_empty() => Ok(()),
-            404 if absent() => Ok(()),
+            404 if self.absent(&reply) => Ok(()),
             200 | 202 if reply.error().is_none() => {
-                Err(self.about(Op::Delete, key, |s| s.not_s3(&reply, "the reply has a body")))
+                Err(self.about(Op::Delete, key, |s| s.foreign(&reply, "the reply has a body")))
             }
             _ => Err(self.refusal(Op::Delete, key, &reply)),
         }
     }
 }
 
-impl fmt::Display for S3Store {
+impl fmt::Display for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.url.fmt(f)
     }
 }
 
-impl fmt::Debug for S3Store {
+impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("S3Store").field("url", &self.url).field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Remote").field("url", &self.url).field("settings", &self.settings).finish_non_exhaustive()
     }
 }

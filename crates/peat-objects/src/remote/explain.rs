@@ -3,8 +3,8 @@
 use peat_types::{Env, Error, Kind};
 
 use super::client::Settings;
-use super::reply::{Reply, S3Error};
-use super::s3::credentials::{Source, expired_hint};
+use super::dialect::{Dialect, Verdict};
+use super::reply::Reply;
 use super::wire::{Lost, causes};
 use crate::Op;
 
@@ -18,7 +18,7 @@ pub(super) struct Subject<'a> {
     pub store: &'a str,
     pub key: &'a str,
     pub settings: &'a Settings,
-    pub source: &'a Source,
+    pub dialect: &'a dyn Dialect,
     pub env: &'a Env,
 }
 
@@ -41,16 +41,21 @@ impl Subject<'_> {
         cause.context(message)
     }
 
-    /// A successful status with contents that S3 would not send.
-    pub fn not_s3(&self, reply: &Reply, why: &str) -> Error {
+    /// A successful status with contents that the service would not send.
+    pub fn foreign(&self, reply: &Reply, why: &str) -> Error {
         let status = reply.status.as_u16();
         self.with_proxy_hint(
             self.error(Kind::Offline, &format!("status {status}, but {why}{}", id(reply)))
-                .with_code("not_s3")
-                .with_hint(format!(
-                    "is {} an S3 server, and is nothing in between that answers in its place?",
-                    self.settings.server()
-                )),
+                .with_code(self.dialect.words().foreign)
+                .with_hint(self.somebody_else()),
+        )
+    }
+
+    fn somebody_else(&self) -> String {
+        format!(
+            "is {} {} server, and is nothing in between that answers in its place?",
+            self.settings.server(),
+            self.dialect.words().protocol
         )
     }
 
@@ -96,7 +101,10 @@ impl Subject<'_> {
                     "only the system's certificates and those of {} are trusted: add the server's authority there",
                     path.display()
                 ),
-                None => "for a private authority, name its PEM file in AWS_CA_BUNDLE".to_owned(),
+                None => {
+                    let variable = self.dialect.words().ca_variables[0];
+                    format!("for a private authority, name its PEM file in {variable}")
+                }
             };
             ("tls", bundle)
         } else if lower.contains("invalidcontenttype") || lower.contains("corrupt message") {
@@ -117,7 +125,8 @@ impl Subject<'_> {
             return self.bare(reply);
         };
         let says = format!("status {status} {}: {}", error.code, one_line(&error.message));
-        let (kind, code, hint) = self.verdict(status, &error, reply);
+        let verdict = self.dialect.verdict(self, &error, reply);
+        let (kind, code, hint) = verdict.unwrap_or_else(|| self.verdict_of_status(status));
         let id = match (id(reply), &error.request_id) {
             (text, Some(other)) if text.is_empty() => format!(" (request {other})"),
             (text, _) => text,
@@ -129,109 +138,62 @@ impl Subject<'_> {
         out
     }
 
-    fn verdict(&self, status: u16, error: &S3Error, reply: &Reply) -> (Kind, &'static str, Vec<String>) {
-        let region = reply.header("x-amz-bucket-region").or(error.region.as_deref()).map(str::to_owned);
-        match (error.code.as_str(), status) {
-            ("NoSuchBucket", _) => (
-                Kind::Invalid,
-                "bucket_missing",
-                vec![format!(
-                    "there is no bucket '{}' on {}: check its name, or create it first",
-                    self.settings.bucket,
-                    self.settings.server()
-                )],
-            ),
-            (
-                "PermanentRedirect"
-                | "TemporaryRedirect"
-                | "AuthorizationHeaderMalformed"
-                | "IllegalLocationConstraintException",
-                _,
-            )
-            | (_, 301 | 307) => self.wrong_region(region, error.endpoint.as_deref()),
-            ("ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired" | "InvalidToken", _) => {
-                (Kind::Denied, "credentials_expired", vec![expired_hint(self.source)])
-            }
-            ("InvalidAccessKeyId" | "InvalidClientTokenId" | "UnrecognizedClientException", _) => (
-                Kind::Denied,
-                "wrong_key",
-                vec![format!(
-                    "{} does not know this access key: check AWS_ACCESS_KEY_ID or the profile",
-                    self.settings.server()
-                )],
-            ),
-            ("SignatureDoesNotMatch", _) => (
-                Kind::Denied,
-                "wrong_key",
-                vec![
-                    "the secret does not fit the access key: check AWS_SECRET_ACCESS_KEY or the profile".to_owned(),
-                    format!(
-                        "or the server expects the bucket in the {}",
-                        if self.settings.path_style {
-                            "host name: switch path style off"
-                        } else {
-                            "path: switch path style on"
-                        }
-                    ),
-                ],
-            ),
-            ("RequestTimeTooSkewed" | "RequestExpired", _) => (Kind::Denied, "clock_skew", vec![self.skew(reply)]),
-            ("NotImplemented", _) | (_, 501) => (Kind::Unsupported, "unsupported", Vec::new()),
-            (
-                "RequestTimeout" | "IncompleteBody" | "BadDigest" | "SlowDown" | "ServiceUnavailable" | "InternalError",
-                _,
-            )
-            | (_, 408 | 409 | 412 | 429 | 500..) => {
-                (Kind::Offline, "offline", vec!["the server is busy or in trouble: try again later".to_owned()])
-            }
-            (_, 401 | 403) => (Kind::Denied, "denied", self.missing_right()),
+    /// What a status means when its code says nothing more.
+    fn verdict_of_status(&self, status: u16) -> Verdict {
+        match status {
+            501 => self.unsupported(),
+            408 | 409 | 412 | 429 | 500.. => self.busy(),
+            401 | 403 => (Kind::Denied, "denied", self.dialect.rights(self.op)),
             _ => (Kind::Invalid, "store_answer", Vec::new()),
         }
+    }
+
+    pub fn busy(&self) -> Verdict {
+        (Kind::Offline, "offline", vec!["the server is busy or in trouble: try again later".to_owned()])
+    }
+
+    pub fn unsupported(&self) -> Verdict {
+        (Kind::Unsupported, "unsupported", Vec::new())
+    }
+
+    pub fn missing_bucket(&self) -> Verdict {
+        let hint = format!(
+            "there is no {} '{}' on {}: check its name, or create it first",
+            self.dialect.words().bucket,
+            self.dialect.bucket(),
+            self.settings.server()
+        );
+        (Kind::Invalid, "bucket_missing", vec![hint])
     }
 
     /// A status without an error document: proxies, portals and servers in trouble.
     fn bare(&self, reply: &Reply) -> Error {
         let status = reply.status;
-        let why = format!("status {status} without an S3 error document{}", id(reply));
-        let server = self.settings.server();
+        let words = self.dialect.words();
+        let why = format!("status {status} without {} error document{}", words.protocol, id(reply));
+        if let Some((kind, code, hints)) = self.dialect.bare_verdict(reply) {
+            return hints.into_iter().fold(self.error(kind, &why).with_code(code), Error::with_hint);
+        }
         match status.as_u16() {
-            301 | 307 | 308 | 400 if reply.header("x-amz-bucket-region").is_some() => {
-                let (kind, code, hints) =
-                    self.wrong_region(reply.header("x-amz-bucket-region").map(str::to_owned), None);
-                hints.into_iter().fold(self.error(kind, &why).with_code(code), Error::with_hint)
-            }
             407 => self.with_proxy_hint(
                 self.error(Kind::Denied, "the proxy wants a name and password")
                     .with_code("proxy")
                     .with_hint("write HTTPS_PROXY=http://name:password@host:port"),
             ),
             401 | 403 => self.with_proxy_hint(
-                self.missing_right().into_iter().fold(self.error(Kind::Denied, &why), Error::with_hint),
+                self.dialect.rights(self.op).into_iter().fold(self.error(Kind::Denied, &why), Error::with_hint),
             ),
             408 | 409 | 412 | 429 | 500 | 502..=599 => self.with_proxy_hint(
                 self.error(Kind::Offline, &why).with_hint("the server is busy or in trouble: try again later"),
             ),
             501 => self.error(Kind::Unsupported, &why),
-            _ => {
-                self.with_proxy_hint(self.error(Kind::Invalid, &why).with_code("not_s3").with_hint(format!(
-                    "is {server} an S3 server, and is nothing in between that answers in its place?"
-                )))
-            }
+            _ => self.with_proxy_hint(
+                self.error(Kind::Invalid, &why).with_code(words.foreign).with_hint(self.somebody_else()),
+            ),
         }
     }
 
-    fn wrong_region(&self, region: Option<String>, endpoint: Option<&str>) -> (Kind, &'static str, Vec<String>) {
-        let hint = match (region, endpoint) {
-            (Some(region), _) => {
-                format!("the bucket '{}' is in the region {region}: set AWS_REGION={region}", self.settings.bucket)
-            }
-            (None, Some(endpoint)) => format!("the bucket '{}' is to be reached at {endpoint}", self.settings.bucket),
-            (None, None) => format!("the bucket '{}' is in another region: set AWS_REGION to it", self.settings.bucket),
-        };
-        (Kind::Invalid, "wrong_region", vec![hint])
-    }
-
-    fn skew(&self, reply: &Reply) -> String {
+    pub fn skew(&self, reply: &Reply) -> String {
         let Some(server) = reply.meta().date else {
             return "this machine's clock is wrong: set it, for example by NTP".to_owned();
         };
@@ -244,26 +206,6 @@ impl Subject<'_> {
         format!(
             "this machine's clock is {amount} {direction} the server's; more than {SKEW_LIMIT_MINUTES} minutes are refused: set it, for example by NTP"
         )
-    }
-
-    fn missing_right(&self) -> Vec<String> {
-        let bucket = &self.settings.bucket;
-        let action = match self.op {
-            Op::Get => "s3:GetObject",
-            Op::Create | Op::Put => "s3:PutObject",
-            Op::Delete => "s3:DeleteObject",
-            Op::List => "s3:ListBucket",
-        };
-        let mut hints = vec![match self.op {
-            Op::List => format!("the right {action} on the bucket '{bucket}' (for this prefix) is needed"),
-            _ => format!("the right {action} on '{bucket}/…' (for this prefix) is needed"),
-        }];
-        if self.op == Op::Get {
-            hints.push(format!(
-                "without the right s3:ListBucket on '{bucket}' a missing object is refused like this too"
-            ));
-        }
-        hints
     }
 }
 

@@ -5,7 +5,7 @@ use http::{HeaderMap, StatusCode};
 use peat_types::Timestamp;
 use serde::Deserialize;
 
-use crate::Meta;
+use crate::{Listed, Meta};
 
 /// Status, headers and the whole body.
 #[derive(Clone, Debug)]
@@ -15,10 +15,10 @@ pub(super) struct Reply {
     pub body: Bytes,
 }
 
-/// The error document of S3, as far as it is of use here.
+/// An error document, as far as it is of use here. The services' XML is alike.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct S3Error {
+pub(super) struct ErrorDocument {
     pub code: String,
     pub message: String,
     pub region: Option<String>,
@@ -33,12 +33,12 @@ impl Reply {
     }
 
     /// The error document, when the body is one.
-    pub fn error(&self) -> Option<S3Error> {
+    pub fn error(&self) -> Option<ErrorDocument> {
         let text = std::str::from_utf8(&self.body).ok()?;
         if !text.contains("<Error") {
             return None;
         }
-        quick_xml::de::from_str::<S3Error>(text).ok().filter(|error| !error.code.is_empty())
+        quick_xml::de::from_str::<ErrorDocument>(text).ok().filter(|error| !error.code.is_empty())
     }
 
     /// A header that dates the reply or the object.
@@ -55,7 +55,7 @@ impl Reply {
         ["x-amz-request-id", "x-request-id", "x-amz-id-2"].into_iter().find_map(|name| self.header(name))
     }
 
-    /// Whether the server, and no portal or proxy in between, confirms an object: S3 always sends its ETag.
+    /// Whether the server, and no portal or proxy in between, confirms an object: all services send its ETag.
     pub fn confirms_object(&self) -> bool {
         self.status.is_success() && self.headers.contains_key(http::header::ETAG)
     }
@@ -79,47 +79,11 @@ impl Reply {
     }
 }
 
-/// One page of `ListObjectsV2`.
-#[derive(Debug, Deserialize)]
-#[serde(rename = "ListBucketResult", rename_all = "PascalCase")]
-pub(super) struct ListReply {
-    pub is_truncated: bool,
-    #[serde(default)]
-    pub next_continuation_token: Option<String>,
-    #[serde(default)]
-    pub contents: Vec<ListedObject>,
-    #[serde(default)]
-    pub common_prefixes: Vec<CommonPrefix>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct ListedObject {
-    pub key: String,
-    pub size: u64,
-    #[serde(default)]
-    pub last_modified: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct CommonPrefix {
-    pub prefix: String,
-}
-
-impl Reply {
-    /// The listing in the body.
-    pub fn list(&self) -> Result<ListReply, String> {
-        let text = std::str::from_utf8(&self.body).map_err(|e| e.to_string())?;
-        // Another document could be read as a listing of nothing.
-        if !text.contains("<ListBucketResult") {
-            return Err("it is not a listing".to_owned());
-        }
-        let list: ListReply = quick_xml::de::from_str(text).map_err(|e| e.to_string())?;
-        let token = list.next_continuation_token.as_ref().is_some_and(|token| !token.is_empty());
-        if list.is_truncated && !token {
-            return Err("it is not the end but does not say how to go on".to_owned());
-        }
-        Ok(list)
-    }
+/// One page of a listing, whatever its protocol. Keys and prefixes are whole: the store's own prefix is in them.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    pub objects: Vec<Listed>,
+    pub prefixes: Vec<String>,
+    /// Where to go on, when this is not the end.
+    pub token: Option<String>,
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, StreamExt};
+use http::HeaderName;
 use http_body_util::BodyExt;
 use object_store::ClientOptions;
 use object_store::client::{
@@ -39,7 +40,7 @@ pub(super) enum Lost {
     #[error("the connection broke")]
     Broken(#[source] reqwest::Error),
     /// A create without its condition.
-    #[error("the request lost its If-None-Match header and was not sent")]
+    #[error("the request lost its condition and was not sent")]
     Unconditional,
     /// A request that could not be put together.
     #[error("the request could not be built")]
@@ -92,6 +93,8 @@ impl Context {
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
     pub client: reqwest::Client,
+    /// The header that every create must carry.
+    pub condition: (HeaderName, &'static str),
     pub timeouts: Timeouts,
     pub meter: Option<Meter>,
     pub env: Env,
@@ -126,8 +129,8 @@ impl HttpService for Wire {
 
 impl Wire {
     async fn exchange(&self, context: &Context, request: HttpRequest) -> Result<Reply, Lost> {
-        let condition = request.headers().get(http::header::IF_NONE_MATCH);
-        if context.op == Op::Create && condition.is_none_or(|value| value != "*") {
+        let (name, value) = &self.condition;
+        if context.op == Op::Create && request.headers().get(name).is_none_or(|sent| sent != value) {
             return Err(Lost::Unconditional);
         }
         let (head, body) = request.into_parts();

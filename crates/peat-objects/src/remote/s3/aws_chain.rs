@@ -17,9 +17,7 @@ use peat_types::Timestamp;
 const METADATA_LIMIT: Duration = Duration::from_secs(1);
 
 /// Loads credentials and the time when they end. Files are read again each time, so that a login elsewhere is noticed.
-pub(in crate::remote) async fn credentials(
-    profile: Option<&str>,
-) -> Result<(AwsCredential, Option<Timestamp>), CredentialsError> {
+pub(super) async fn credentials(profile: Option<&str>) -> Result<(AwsCredential, Option<Timestamp>), CredentialsError> {
     let metadata =
         imds::Client::builder().max_attempts(1).connect_timeout(METADATA_LIMIT).read_timeout(METADATA_LIMIT).build();
     let mut chain = DefaultCredentialsChain::builder().imds_client(metadata);
@@ -36,7 +34,7 @@ pub(in crate::remote) async fn credentials(
 }
 
 /// The region of the profile.
-pub(in crate::remote) async fn region(profile: Option<&str>) -> Option<String> {
+pub(super) async fn region(profile: Option<&str>) -> Option<String> {
     let mut chain = DefaultRegionChain::builder();
     if let Some(profile) = profile {
         chain = chain.profile_name(profile);

@@ -20,7 +20,7 @@ const CHAIN_LIMIT: Duration = Duration::from_secs(30);
 
 /// Where the credentials of a store come from.
 #[derive(Debug)]
-pub(in crate::remote) enum Source {
+pub(super) enum Source {
     /// `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`: nothing else is loaded.
     Given(Arc<AwsCredential>),
     /// Whatever the AWS tools would use.
@@ -67,7 +67,7 @@ struct Loaded {
 
 /// The credentials of one store.
 #[derive(Debug)]
-pub(in crate::remote) struct Credentials {
+pub(super) struct Credentials {
     source: Source,
     loaded: Mutex<Option<Loaded>>,
     env: Env,
@@ -139,7 +139,7 @@ fn login(profile: Option<&str>) -> String {
 }
 
 /// The remedy for credentials that have ended.
-pub(in crate::remote) fn expired_hint(source: &Source) -> String {
+pub(super) fn expired_hint(source: &Source) -> String {
     match source {
         Source::Given(_) => "AWS_SESSION_TOKEN has ended: get fresh AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or unset them to use a profile".to_owned(),
         Source::Chain { profile } => login(profile.as_deref()),
