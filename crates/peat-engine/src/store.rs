@@ -73,6 +73,8 @@ impl Opener for Real {
         };
         let (kind, folder) = match &url {
             StoreUrl::S3 { .. } => ("s3", None),
+            StoreUrl::Gcs { .. } => ("gs", None),
+            StoreUrl::Azure { .. } => ("az", None),
             StoreUrl::File { root } => ("file", Some(root.clone())),
             StoreUrl::Memory => ("memory", None),
         };

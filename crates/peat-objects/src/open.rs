@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use peat_types::{Env, Result};
+use peat_types::{Env, Error, Result};
 
 use crate::remote::Remote;
 use crate::{Durability, FileStore, MemoryStore, Meter, Metered, Store, StoreUrl};
@@ -29,10 +29,12 @@ impl Default for Timeouts {
     }
 }
 
-/// Settings of a store beside its URL. What is not set comes from the environment variables that the AWS tools use.
+/// Settings of a store beside its URL. What is not set comes from the environment variables that the service's own tools
+/// use.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// S3: address of the server, `https://host[:port]`. Else `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, then AWS.
+    /// Buckets: address of the server, `https://host[:port]`. Else `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`,
+    /// `STORAGE_EMULATOR_HOST`, `AZURE_STORAGE_SERVICE_ENDPOINT`, then the service itself. On Azure it names the account.
     pub endpoint: Option<String>,
     /// S3: region. Else `AWS_REGION`, `AWS_DEFAULT_REGION`, the profile, `us-east-1`.
     pub region: Option<String>,
@@ -41,15 +43,15 @@ pub struct OpenOptions {
     /// S3: the bucket in the path rather than in the host name. Else yes for an endpoint of one's own and for a bucket
     /// with a dot.
     pub path_style: Option<bool>,
-    /// S3: PEM file of certificates to trust besides the system's. Else `AWS_CA_BUNDLE`, `SSL_CERT_FILE`.
+    /// Buckets: PEM file of certificates to trust besides the system's. Else `AWS_CA_BUNDLE` for S3, `SSL_CERT_FILE`.
     pub ca_bundle: Option<PathBuf>,
-    /// S3: time-outs.
+    /// Buckets: time-outs.
     pub timeouts: Timeouts,
-    /// S3: how often a request other than a create is repeated when the server is busy or lost.
+    /// Buckets: how often a request other than a create is repeated when the server is busy or lost.
     pub retries: u32,
     /// Files: how sure a write is when it returns.
     pub durability: Durability,
-    /// Counts requests: those on the wire for S3, those at the seam for other stores.
+    /// Counts requests: those on the wire for buckets, those at the seam for other stores.
     pub meter: Option<Meter>,
 }
 
@@ -69,13 +71,40 @@ impl Default for OpenOptions {
     }
 }
 
+impl OpenOptions {
+    /// Refuses settings that mean nothing for this kind of store: whoever gave them expects them to do something.
+    fn fit(&self, url: &StoreUrl) -> Result<()> {
+        let (scheme, bucket) = match url {
+            StoreUrl::S3 { .. } => return Ok(()),
+            StoreUrl::Gcs { .. } => ("gs://", true),
+            StoreUrl::Azure { .. } => ("az://", true),
+            StoreUrl::File { .. } => ("file://", false),
+            StoreUrl::Memory => return Ok(()),
+        };
+        let settings = [
+            ("region", self.region.is_some()),
+            ("profile", self.profile.is_some()),
+            ("path style", self.path_style.is_some()),
+            ("endpoint", self.endpoint.is_some() && !bucket),
+        ];
+        match settings.iter().find(|(_, given)| *given) {
+            Some((name, _)) => Err(Error::invalid(format!("open {url}: stores of kind {scheme} have no {name}"))
+                .with_hint(format!("leave the {name} away, or look at the URL"))),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Opens the store at `url`. Nothing is contacted or loaded before the first request.
 ///
 /// # Errors
 /// `Invalid` for settings that cannot be right.
 pub fn open(url: &StoreUrl, options: &OpenOptions, env: &Env) -> Result<Arc<dyn Store>> {
+    options.fit(url)?;
     let seam: Arc<dyn Store> = match url {
         StoreUrl::S3 { bucket, prefix } => return Ok(Arc::new(Remote::s3(bucket, prefix, options, env)?)),
+        StoreUrl::Gcs { bucket, prefix } => return Ok(Arc::new(Remote::gcs(bucket, prefix, options, env)?)),
+        StoreUrl::Azure { container, prefix } => return Ok(Arc::new(Remote::azure(container, prefix, options, env)?)),
         StoreUrl::File { root } => Arc::new(FileStore::new(root, options.durability, env)),
         StoreUrl::Memory => Arc::new(MemoryStore::with_clock(env)),
     };

@@ -4,9 +4,11 @@
 //! idea of "not found" would include a missing bucket and the page of a proxy. What differs from service to service is
 //! in a [`Dialect`].
 
+mod azure;
 mod client;
 mod dialect;
 mod explain;
+mod gcs;
 mod reply;
 mod s3;
 mod wire;
@@ -25,9 +27,11 @@ use tokio::sync::OnceCell;
 
 use crate::key::{check_key, check_list};
 use crate::{Created, List, Listed, Meta, Object, Op, OpenOptions, Page, Range, Store, StoreUrl};
+use azure::Azure;
 use client::Settings;
 use dialect::{Bucket, Dialect};
 use explain::Subject;
+use gcs::Gcs;
 use reply::Reply;
 use s3::S3;
 use wire::{Context, Exchange, Lost, Wire};
@@ -62,6 +66,18 @@ impl Remote {
     pub(crate) fn s3(bucket: &str, prefix: &str, options: &OpenOptions, env: &Env) -> Result<Self> {
         let url = StoreUrl::S3 { bucket: bucket.to_owned(), prefix: prefix.to_owned() };
         Self::new(url, prefix, S3::new(bucket, options, env), options, env)
+    }
+
+    /// A folder of a bucket of Google Cloud Storage.
+    pub(crate) fn gcs(bucket: &str, prefix: &str, options: &OpenOptions, env: &Env) -> Result<Self> {
+        let url = StoreUrl::Gcs { bucket: bucket.to_owned(), prefix: prefix.to_owned() };
+        Self::new(url, prefix, Gcs::new(bucket, options, env), options, env)
+    }
+
+    /// A folder of a container of Azure Blob Storage.
+    pub(crate) fn azure(container: &str, prefix: &str, options: &OpenOptions, env: &Env) -> Result<Self> {
+        let url = StoreUrl::Azure { container: container.to_owned(), prefix: prefix.to_owned() };
+        Self::new(url, prefix, Azure::new(container, options, env), options, env)
     }
 
     fn new(
@@ -256,6 +272,27 @@ impl Remote {
         }
     }
 
+    /// The end of an object, of a service that has to be told where it begins.
+    async fn last(&self, key: &str, len: u64) -> Result<Option<Object>> {
+        let head = self.reply(Op::Get, key, Request::Head(key)).await?;
+        if self.absent(&head) {
+            return Ok(None);
+        }
+        let size = head.header("content-length").and_then(|length| length.parse::<u64>().ok());
+        let Some(size) = size.filter(|_| head.confirms_object()) else {
+            return Err(self.refusal(Op::Get, key, &head));
+        };
+        let offset = size.saturating_sub(len);
+        let object = self.get(key, Range::Part { offset, len: size - offset }).await?;
+        // Replaced in between: what was read is not its end.
+        match object {
+            Some(object) if object.size != size => {
+                Err(self.about(Op::Get, key, |s| s.error(Kind::Offline, "the object changed while it was read")))
+            }
+            object => Ok(object),
+        }
+    }
+
     /// Worth repeating: the server says itself that it could not.
     fn busy(&self, op: Op, reply: &Reply) -> bool {
         if op == Op::Get && reply.status.is_success() {
@@ -308,6 +345,11 @@ fn exists(reply: &Reply) -> bool {
 #[async_trait]
 impl Store for Remote {
     async fn get(&self, key: &str, range: Range) -> Result<Option<Object>> {
+        if let Range::Last { len } = range
+            && !self.dialect.knows_suffixes()
+        {
+            return self.last(key, len).await;
+        }
         let reply = self.reply(Op::Get, key, Request::Get(key, range)).await?;
         match reply.status.as_u16() {
             200 | 206 => self.object(key, range, &reply).map(Some),

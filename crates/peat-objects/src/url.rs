@@ -19,6 +19,20 @@ pub enum StoreUrl {
         /// Folder in it, without slashes at its ends; may be empty.
         prefix: String,
     },
+    /// `gs://bucket/prefix`: a bucket of Google Cloud Storage.
+    Gcs {
+        /// Name of the bucket.
+        bucket: String,
+        /// Folder in it, without slashes at its ends; may be empty.
+        prefix: String,
+    },
+    /// `az://container/prefix`: a container of Azure Blob Storage. Which account it is in is a setting of its own.
+    Azure {
+        /// Name of the container.
+        container: String,
+        /// Folder in it, without slashes at its ends; may be empty.
+        prefix: String,
+    },
     /// `file:///abs`: a folder.
     File {
         /// Absolute path.
@@ -28,7 +42,8 @@ pub enum StoreUrl {
     Memory,
 }
 
-const FORMS: &str = "a store is s3://bucket/prefix or file:///absolute/folder";
+const FORMS: &str =
+    "a store is s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///absolute/folder";
 
 fn refuse(text: &str, why: &str, hint: impl Into<String>) -> Error {
     Error::invalid(format!("'{text}' is not a store URL: {why}")).with_code("invalid_store_url").with_hint(hint)
@@ -48,37 +63,70 @@ fn parse_file(text: &str) -> Result<StoreUrl> {
     Ok(StoreUrl::File { root: root.components().collect() })
 }
 
-fn parse_s3(text: &str, rest: &str) -> Result<StoreUrl> {
-    if let Some((_, after)) = rest.split_once('@') {
-        return Err(refuse(
-            "s3://…@…",
-            "credentials do not belong into it",
-            format!(
-                "write s3://{after} and give the credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or in a profile"
-            ),
-        ));
+/// A kind of bucket: its scheme, what a bucket is called there, the longest name, and where credentials belong.
+struct Bucket {
+    scheme: &'static str,
+    word: &'static str,
+    longest: usize,
+    credentials: &'static str,
+}
+
+const S3: Bucket = Bucket {
+    scheme: "s3",
+    word: "bucket",
+    longest: 63,
+    credentials: "give the credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or in a profile",
+};
+/// A name with dots may be longer than one without.
+const GCS: Bucket = Bucket {
+    scheme: "gs",
+    word: "bucket",
+    longest: 222,
+    credentials: "name a file of credentials in GOOGLE_APPLICATION_CREDENTIALS",
+};
+const AZURE: Bucket =
+    Bucket { scheme: "az", word: "container", longest: 63, credentials: "name the account in AZURE_STORAGE_ACCOUNT" };
+
+impl Bucket {
+    /// Name and prefix in what follows `scheme://`.
+    fn parse(&self, text: &str, rest: &str) -> Result<(String, String)> {
+        let Self { scheme, word, longest, .. } = self;
+        if let Some((_, after)) = rest.split_once('@') {
+            return Err(refuse(
+                &format!("{scheme}://…@…"),
+                "credentials do not belong into it",
+                format!("write {scheme}://{after} and {}", self.credentials),
+            ));
+        }
+        if rest.contains('?') {
+            return Err(refuse(text, "it takes no options", "endpoint and region are settings of their own"));
+        }
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let prefix = prefix.trim_end_matches('/');
+        let safe = |s: &str| s.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        if !(3..=*longest).contains(&bucket.len()) || !safe(bucket) {
+            return Err(refuse(
+                text,
+                &format!("a {word} name has 3 to {longest} letters, digits, dots, hyphens and underscores"),
+                format!("write {scheme}://{word}/prefix"),
+            ));
+        }
+        if !prefix.is_empty() && !prefix.split('/').all(|s| !s.is_empty() && s != "." && s != ".." && safe(s)) {
+            return Err(refuse(
+                text,
+                "its prefix is not a path of letters, digits, dots, hyphens and underscores",
+                format!("use a plain prefix such as {scheme}://{word}/team/peat"),
+            ));
+        }
+        Ok((bucket.to_owned(), prefix.to_owned()))
     }
-    if rest.contains('?') {
-        return Err(refuse(text, "it takes no options", "endpoint and region are settings of their own"));
+}
+
+fn write_bucket(f: &mut fmt::Formatter<'_>, scheme: &str, bucket: &str, prefix: &str) -> fmt::Result {
+    match prefix {
+        "" => write!(f, "{scheme}://{bucket}"),
+        prefix => write!(f, "{scheme}://{bucket}/{prefix}"),
     }
-    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-    let prefix = prefix.trim_end_matches('/');
-    let safe = |s: &str| s.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
-    if !(3..=63).contains(&bucket.len()) || !safe(bucket) {
-        return Err(refuse(
-            text,
-            "a bucket name has 3 to 63 letters, digits, dots, hyphens and underscores",
-            "write s3://bucket/prefix",
-        ));
-    }
-    if !prefix.is_empty() && !prefix.split('/').all(|s| !s.is_empty() && s != "." && s != ".." && safe(s)) {
-        return Err(refuse(
-            text,
-            "its prefix is not a path of letters, digits, dots, hyphens and underscores",
-            "use a plain prefix such as s3://bucket/team/peat",
-        ));
-    }
-    Ok(StoreUrl::S3 { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
 }
 
 impl FromStr for StoreUrl {
@@ -95,14 +143,16 @@ impl FromStr for StoreUrl {
             };
         };
         match scheme {
-            "s3" => parse_s3(text, rest),
+            "s3" => S3.parse(text, rest).map(|(bucket, prefix)| Self::S3 { bucket, prefix }),
+            "gs" => GCS.parse(text, rest).map(|(bucket, prefix)| Self::Gcs { bucket, prefix }),
+            "az" => AZURE.parse(text, rest).map(|(container, prefix)| Self::Azure { container, prefix }),
             "file" => parse_file(text),
-            "gs" | "az" | "gcs" | "azure" | "abfs" | "abfss" => {
-                Err(Error::new(Kind::Unsupported, format!("stores of kind '{scheme}://' are not in this version"))
-                    .with_hint(
-                        "use a bucket that speaks S3 (s3://bucket/prefix) or a folder (file:///absolute/folder)",
-                    ))
-            }
+            "gcs" => Err(refuse(text, "its scheme is unknown", format!("write gs://{rest}"))),
+            "azure" | "abfs" | "abfss" | "wasb" | "wasbs" => Err(refuse(
+                text,
+                "its scheme is unknown",
+                "write az://container/prefix and name the account in AZURE_STORAGE_ACCOUNT or by --endpoint https://account.blob.core.windows.net",
+            )),
             "http" | "https" => Err(refuse(
                 text,
                 "an address alone does not name a bucket",
@@ -116,8 +166,9 @@ impl FromStr for StoreUrl {
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::S3 { bucket, prefix } if prefix.is_empty() => write!(f, "s3://{bucket}"),
-            Self::S3 { bucket, prefix } => write!(f, "s3://{bucket}/{prefix}"),
+            Self::S3 { bucket, prefix } => write_bucket(f, S3.scheme, bucket, prefix),
+            Self::Gcs { bucket, prefix } => write_bucket(f, GCS.scheme, bucket, prefix),
+            Self::Azure { container, prefix } => write_bucket(f, AZURE.scheme, container, prefix),
             Self::File { root } => match Url::from_file_path(root) {
                 Ok(url) => f.write_str(url.as_str()),
                 Err(()) => write!(f, "file:{}", root.display()),

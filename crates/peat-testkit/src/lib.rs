@@ -1,6 +1,7 @@
 //! Fakes and harnesses for Peat's own tests.
 
 pub mod clock;
+pub mod cloud;
 pub mod conformance;
 pub mod explore;
 pub mod liars;

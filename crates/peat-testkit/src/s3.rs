@@ -3,7 +3,7 @@
 //! It runs on a thread and a runtime of its own, so the tests may pause their clock, block, or start other processes.
 
 mod bucket;
-mod script;
+pub(crate) mod script;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ pub use script::{Canned, Fault};
 
 use crate::liars::Lie;
 use bucket::Buckets;
-use script::Script;
+use script::{Backend, Dropped, Script};
 
 /// The access key that the server knows.
 pub const ACCESS_KEY: &str = "testkit-access-key";
@@ -214,18 +214,6 @@ async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// An error that makes the connection drop.
-#[derive(Debug)]
-struct Dropped;
-
-impl std::fmt::Display for Dropped {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("dropped by script")
-    }
-}
-
-impl std::error::Error for Dropped {}
-
 async fn answer(
     request: Request<Incoming>,
     shared: Arc<Shared>,
@@ -246,7 +234,7 @@ async fn answer(
     };
     let request = request.map(Body::from);
     let mut reply = match fault {
-        None => plain(service.call(request).await),
+        None => service.answer(request).await,
         Some(fault) => fault.play(request, &service, &shared.env).await?,
     };
     let headers = reply.headers_mut();

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use object_store::RetryConfig;
 use peat_types::{Env, Error, Result};
 use reqwest::{Certificate, NoProxy, Proxy, Url};
 
@@ -12,6 +13,14 @@ use crate::OpenOptions;
 
 /// Load balancers drop idle connections after as little as 20 s; a request on a dropped one is lost.
 const POOL_IDLE: Duration = Duration::from_secs(15);
+
+/// A metadata service answers at once; elsewhere nobody does, and the user should not wait for that.
+pub(super) const METADATA_LIMIT: Duration = Duration::from_secs(1);
+
+/// The library repeats nothing: that is decided where the reply is understood.
+pub(super) fn no_retries() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
 
 /// Everything about the server that is known without loading anything.
 #[derive(Clone, Debug)]
@@ -110,6 +119,19 @@ impl Settings {
             .and_then(|b| b.tls_certs_merge(certificates.clone()).build())
             .or_else(|_| builder().and_then(|b| b.tls_certs_only(certificates).build()))
             .map_err(failed)
+    }
+
+    /// The HTTP client for the metadata service of this machine: close by, without TLS, never through a proxy.
+    pub fn metadata(&self) -> Result<reqwest::Client> {
+        reqwest::Client::builder()
+            .http1_only()
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .connect_timeout(METADATA_LIMIT)
+            .no_proxy()
+            .tls_certs_only([])
+            .build()
+            .map_err(|e| Error::invalid("the HTTP client cannot be set up").with_source(causes(&e)))
     }
 }
 

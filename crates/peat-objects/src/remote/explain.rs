@@ -124,7 +124,11 @@ impl Subject<'_> {
         let Some(error) = reply.error() else {
             return self.bare(reply);
         };
-        let says = format!("status {status} {}: {}", error.code, one_line(&error.message));
+        let says = match &error.details {
+            Some(details) => format!("{} {details}", error.message),
+            None => error.message.clone(),
+        };
+        let says = format!("status {status} {}: {}", error.code, one_line(&says));
         let verdict = self.dialect.verdict(self, &error, reply);
         let (kind, code, hint) = verdict.unwrap_or_else(|| self.verdict_of_status(status));
         let id = match (id(reply), &error.request_id) {

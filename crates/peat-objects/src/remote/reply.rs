@@ -24,7 +24,41 @@ pub(super) struct ErrorDocument {
     pub region: Option<String>,
     pub endpoint: Option<String>,
     pub request_id: Option<String>,
+    /// What else the service says about the cause.
+    #[serde(alias = "AuthenticationErrorDetail")]
+    pub details: Option<String>,
     pub actual_object_size: Option<u64>,
+}
+
+/// The error of Google's JSON interface.
+#[derive(Deserialize)]
+struct GoogleError {
+    error: GoogleErrorBody,
+}
+
+#[derive(Deserialize)]
+struct GoogleErrorBody {
+    message: String,
+    #[serde(default)]
+    errors: Vec<GoogleReason>,
+}
+
+#[derive(Deserialize)]
+struct GoogleReason {
+    reason: String,
+}
+
+impl GoogleError {
+    fn document(self) -> Option<ErrorDocument> {
+        let code = self.error.errors.into_iter().next()?.reason;
+        Some(ErrorDocument { code, message: self.error.message, ..ErrorDocument::default() })
+    }
+}
+
+/// A date as HTTP writes it.
+pub(super) fn http_date(text: &str) -> Option<Timestamp> {
+    let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+    Some(Timestamp::from_millis(date.as_millisecond()))
 }
 
 impl Reply {
@@ -32,19 +66,26 @@ impl Reply {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The error document, when the body is one.
+    /// The error document, when the body is one, or what stands for it: Azure has its code in a header as well, for
+    /// replies without a body; the front ends of Google speak JSON.
     pub fn error(&self) -> Option<ErrorDocument> {
-        let text = std::str::from_utf8(&self.body).ok()?;
-        if !text.contains("<Error") {
-            return None;
-        }
-        quick_xml::de::from_str::<ErrorDocument>(text).ok().filter(|error| !error.code.is_empty())
+        let text = std::str::from_utf8(&self.body).ok()?.trim_start_matches('\u{feff}');
+        let document = if text.contains("<Error") {
+            quick_xml::de::from_str(text).ok()
+        } else if text.starts_with('{') {
+            serde_json::from_str(text).ok().and_then(GoogleError::document)
+        } else {
+            None
+        };
+        document.filter(|error| !error.code.is_empty()).or_else(|| {
+            let code = self.header("x-ms-error-code")?.to_owned();
+            Some(ErrorDocument { code, ..ErrorDocument::default() })
+        })
     }
 
     /// A header that dates the reply or the object.
     fn date(&self, name: &str) -> Option<Timestamp> {
-        let zoned = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(self.header(name)?).ok()?;
-        Some(Timestamp::from_millis(zoned.as_millisecond()))
+        http_date(self.header(name)?)
     }
 
     pub fn meta(&self) -> Meta {
@@ -52,7 +93,9 @@ impl Reply {
     }
 
     pub fn request_id(&self) -> Option<&str> {
-        ["x-amz-request-id", "x-request-id", "x-amz-id-2"].into_iter().find_map(|name| self.header(name))
+        ["x-amz-request-id", "x-guploader-uploadid", "x-ms-request-id", "x-request-id", "x-amz-id-2"]
+            .into_iter()
+            .find_map(|name| self.header(name))
     }
 
     /// Whether the server, and no portal or proxy in between, confirms an object: all services send its ETag.

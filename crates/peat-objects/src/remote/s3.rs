@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::HeaderName;
-use object_store::RetryConfig;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use peat_types::{Env, Error, Kind, Result};
 use reqwest::Url;
 use serde::Deserialize;
 
-use super::client::{Settings, first_of};
+use super::client::{Settings, first_of, no_retries};
 use super::dialect::{Bucket, Dialect, Library, Verdict, Words};
 use super::explain::Subject;
 use super::reply::{ErrorDocument, Listing, Reply};
@@ -108,7 +107,7 @@ impl Dialect for S3 {
             .with_region(self.region(settings).await)
             .with_credentials(self.credentials.clone())
             .with_http_connector(wire)
-            .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+            .with_retry(no_retries())
             .with_allow_http(settings.plain())
             .with_virtual_hosted_style_request(!self.path_style)
             .with_disable_bulk_delete(true);

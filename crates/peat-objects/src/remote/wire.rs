@@ -24,6 +24,9 @@ use crate::{Count, Meter, Op, Timeouts};
 /// Bodies up to this size are sent in one piece.
 const PIECE: usize = 64 * 1024;
 
+/// Longest wait for credentials, a refresh of a login included.
+pub(super) const LOAD_LIMIT: Duration = Duration::from_secs(30);
+
 /// Why there is no reply.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Lost {
@@ -87,6 +90,16 @@ impl Context {
     pub fn exchange(&self) -> MutexGuard<'_, Exchange> {
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Tells the request that is being made why there are no credentials for it, past the library, which would make a text of
+/// the error.
+pub(super) fn refuse(store: &'static str, error: Error) -> object_store::Error {
+    let text = error.to_string();
+    if let Some(context) = Context::current() {
+        context.exchange().refused = Some(error);
+    }
+    object_store::Error::Generic { store, source: text.into() }
 }
 
 /// Gives out the one client that was built for the store.
@@ -167,6 +180,32 @@ impl Wire {
         if let Some(meter) = &self.meter {
             meter.add(context.op, &context.key, count);
         }
+    }
+}
+
+/// Requests for tokens, which the library makes for itself: not those of the store, so not judged and not counted.
+#[derive(Clone, Debug)]
+pub(super) struct Tokens(pub reqwest::Client);
+
+impl HttpConnector for Tokens {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl HttpService for Tokens {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let failed = |e: reqwest::Error| HttpError::new(HttpErrorKind::Unknown, e.without_url());
+        let (head, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let request = reqwest::Request::try_from(http::Request::from_parts(head, body)).map_err(failed)?;
+        let reply = self.0.execute(request).await.map_err(failed)?;
+        let mut response = http::Response::new(());
+        *response.status_mut() = reply.status();
+        *response.headers_mut() = reply.headers().clone();
+        let body = reply.bytes().await.map_err(failed)?;
+        Ok(response.map(|()| HttpResponseBody::from(body)))
     }
 }
 

@@ -11,7 +11,30 @@ use peat_types::Env;
 use s3s::Body;
 use s3s::service::S3Service;
 
-use super::{Dropped, plain};
+use super::plain;
+
+/// What answers a request when nothing goes wrong.
+pub(crate) trait Backend: Clone + Send + Sync + 'static {
+    fn answer(&self, request: Request<Body>) -> impl Future<Output = Response<Body>> + Send;
+}
+
+impl Backend for S3Service {
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        plain(self.call(request).await)
+    }
+}
+
+/// An error that makes the connection drop.
+#[derive(Debug)]
+pub(crate) struct Dropped;
+
+impl std::fmt::Display for Dropped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("dropped by script")
+    }
+}
+
+impl std::error::Error for Dropped {}
 
 /// A reply that nobody computed.
 #[derive(Clone, Debug)]
@@ -89,16 +112,16 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub(super) async fn play(
+    pub(crate) async fn play(
         self,
         request: Request<Body>,
-        service: &S3Service,
+        service: &impl Backend,
         env: &Env,
     ) -> Result<Response<Body>, Dropped> {
         match self {
             Self::DropRequest => Err(Dropped),
             Self::DropReply => {
-                plain(service.call(request).await);
+                service.answer(request).await;
                 Err(Dropped)
             }
             Self::Late(delay) => {
@@ -109,13 +132,13 @@ impl Fault {
                 let of_task = env.clone();
                 tokio::spawn(async move {
                     of_task.sleep(delay).await;
-                    plain(service.call(Request::from_parts(head, Body::from(body))).await);
+                    service.answer(Request::from_parts(head, Body::from(body))).await;
                 });
                 env.sleep(Duration::from_secs(60)).await;
                 Err(Dropped)
             }
             Self::Slow(delay) => {
-                let reply = plain(service.call(request).await);
+                let reply = service.answer(request).await;
                 env.sleep(delay).await;
                 Ok(reply)
             }
@@ -124,17 +147,17 @@ impl Fault {
                 Ok(canned.reply())
             }
             Self::AppliedReply(canned) => {
-                plain(service.call(request).await);
+                service.answer(request).await;
                 Ok(canned.reply())
             }
-            Self::Truncated => half(plain(service.call(request).await), Some(Dropped)).await,
-            Self::Stalled => half(plain(service.call(request).await), None).await,
-            Self::Dripping(pieces, pause) => drip(plain(service.call(request).await), pieces, pause, env).await,
+            Self::Truncated => half(service.answer(request).await, Some(Dropped)).await,
+            Self::Stalled => half(service.answer(request).await, None).await,
+            Self::Dripping(pieces, pause) => drip(service.answer(request).await, pieces, pause, env).await,
         }
     }
 }
 
-async fn whole(body: Body) -> Result<Bytes, Dropped> {
+pub(crate) async fn whole(body: Body) -> Result<Bytes, Dropped> {
     BodyExt::collect(body).await.map(http_body_util::Collected::to_bytes).map_err(|_| Dropped)
 }
 
@@ -179,14 +202,14 @@ struct Rule {
 }
 
 #[derive(Default)]
-pub(super) struct Script(Vec<Rule>);
+pub(crate) struct Script(Vec<Rule>);
 
 impl Script {
-    pub(super) fn add(&mut self, method: Method, key: &str, nth: u32, times: u32, fault: Fault) {
+    pub(crate) fn add(&mut self, method: Method, key: &str, nth: u32, times: u32, fault: Fault) {
         self.0.push(Rule { method, key: key.to_owned(), skip: nth.saturating_sub(1), times, fault });
     }
 
-    pub(super) fn next(&mut self, method: &Method, key: &str) -> Option<Fault> {
+    pub(crate) fn next(&mut self, method: &Method, key: &str) -> Option<Fault> {
         let mut due = None;
         let fits = |rule: &&mut Rule| {
             rule.method == *method && key.contains(&rule.key) && (!key.is_empty() || rule.key.is_empty())

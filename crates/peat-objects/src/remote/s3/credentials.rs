@@ -11,12 +11,10 @@ use peat_types::{Env, Error, Kind, Result, Timestamp};
 use tokio::sync::Mutex;
 
 use super::aws_chain;
-use crate::remote::wire::{Context, causes};
+use crate::remote::wire::{LOAD_LIMIT, causes, refuse};
 
 /// Credentials are renewed this long before they end.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
-/// The whole chain, a refresh of an SSO session included.
-const CHAIN_LIMIT: Duration = Duration::from_secs(30);
 
 /// Where the credentials of a store come from.
 #[derive(Debug)]
@@ -100,8 +98,8 @@ impl Credentials {
         {
             return Ok(now.credential.clone());
         }
-        let fresh = Box::pin(self.env.timeout(CHAIN_LIMIT, aws_chain::credentials(profile))).await;
-        match fresh.unwrap_or_else(|| Err(CredentialsError::provider_timed_out(CHAIN_LIMIT))) {
+        let fresh = Box::pin(self.env.timeout(LOAD_LIMIT, aws_chain::credentials(profile))).await;
+        match fresh.unwrap_or_else(|| Err(CredentialsError::provider_timed_out(LOAD_LIMIT))) {
             Ok((credential, ends)) => {
                 let credential = Arc::new(credential);
                 *loaded = Some(Loaded { credential: credential.clone(), ends });
@@ -121,13 +119,7 @@ impl CredentialProvider for Credentials {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        self.load().await.map_err(|error| {
-            let text = error.to_string();
-            if let Some(context) = Context::current() {
-                context.exchange().refused = Some(error);
-            }
-            object_store::Error::Generic { store: "S3", source: text.into() }
-        })
+        self.load().await.map_err(|error| refuse("S3", error))
     }
 }
 
