@@ -14,7 +14,6 @@ mod s3;
 mod wire;
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use peat_types::{Error, Kind, Result};
+use peat_types::{Error, Result};
 use serde::{Deserialize, Serialize};
 use url::Url;
 

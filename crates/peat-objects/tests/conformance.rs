@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use peat_objects::{Durability, FileStore, LatencyStore, MemoryStore, Metered, OpenOptions, PrefixStore, Store, open};
 use peat_testkit::clock::tokio_env;
+use peat_testkit::cloud::{CloudServer, Service};
 use peat_testkit::conformance;
 use peat_testkit::s3::S3Server;
 use peat_types::Env;
@@ -47,7 +48,18 @@ async fn s3() {
     assert_none(&conformance::run(&store, &env).await);
 }
 
-/// A server that somebody started: `PEAT_TEST_STORE` is its URL, the rest is in the variables of the AWS tools.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn clouds() {
+    for service in [Service::Gcs, Service::Azure] {
+        let server = CloudServer::start(service).unwrap();
+        let env = Env::system(server.vars());
+        let store = open(&server.url().parse().unwrap(), &OpenOptions::default(), &env).unwrap();
+        let failures = conformance::run(&store, &env).await;
+        assert!(failures.is_empty(), "{service:?}: {}", failures.join("\n"));
+    }
+}
+
+/// A server that somebody started: `PEAT_TEST_STORE` is its URL, the rest is in the variables of the service's tools.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[allow(clippy::disallowed_methods)] // the variables of this process are the way to say which server
 async fn real_server() {

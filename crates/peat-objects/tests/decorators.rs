@@ -118,6 +118,9 @@ fn urls_read_and_print() {
         ("s3://bucket", "s3://bucket"),
         ("s3://bucket/", "s3://bucket"),
         ("s3://my.bucket/Team_A/peat/", "s3://my.bucket/Team_A/peat"),
+        ("gs://bucket/", "gs://bucket"),
+        ("gs://my.bucket/team_a/peat/", "gs://my.bucket/team_a/peat"),
+        ("az://container/peat", "az://container/peat"),
         ("file:///srv/peat", "file:///srv/peat"),
         ("file:///srv//peat/", "file:///srv/peat"),
         ("file:///srv/with space", "file:///srv/with%20space"),
@@ -133,7 +136,7 @@ fn urls_read_and_print() {
 fn wrong_urls_say_what_to_write() {
     for (text, kind, hint) in [
         ("/srv/peat", Kind::Invalid, "write file:///srv/peat"),
-        ("bucket", Kind::Invalid, "s3://bucket/prefix or file:///absolute/folder"),
+        ("bucket", Kind::Invalid, "az://container/prefix or file:///absolute/folder"),
         ("file://srv/peat", Kind::Invalid, "write file:///absolute/folder"),
         ("s3://", Kind::Invalid, "s3://bucket/prefix"),
         ("s3://bucket//x", Kind::Invalid, "plain prefix"),
@@ -141,8 +144,11 @@ fn wrong_urls_say_what_to_write() {
         ("s3://bucket?region=x", Kind::Invalid, "settings of their own"),
         ("s3://AKIA:secret@bucket/x", Kind::Invalid, "AWS_ACCESS_KEY_ID"),
         ("https://s3.example.com/bucket", Kind::Invalid, "AWS_ENDPOINT_URL_S3=https://"),
-        ("gs://bucket/x", Kind::Unsupported, "speaks S3"),
-        ("az://container/x", Kind::Unsupported, "speaks S3"),
+        ("gcs://bucket/x", Kind::Invalid, "write gs://bucket/x"),
+        ("gs://bucket/../x", Kind::Invalid, "gs://bucket/team/peat"),
+        ("abfss://container@account.dfs.core.windows.net/x", Kind::Invalid, "az://container/prefix"),
+        ("az://secret@container/x", Kind::Invalid, "AZURE_STORAGE_ACCOUNT"),
+        ("az://c/x", Kind::Invalid, "az://container/prefix"),
         ("ftp://x/y", Kind::Invalid, "s3://bucket/prefix"),
     ] {
         let error = text.parse::<StoreUrl>().unwrap_err();

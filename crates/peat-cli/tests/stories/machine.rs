@@ -4,12 +4,14 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use peat_testkit::cloud::{CloudServer, Service};
 use peat_testkit::s3::S3Server;
 use serde_json::Value;
 
 /// The store of a story, with a prefix of its own.
 pub(crate) struct Shop {
     _server: Option<S3Server>,
+    _cloud: Option<CloudServer>,
     url: String,
     vars: Vec<(String, String)>,
 }
@@ -19,11 +21,23 @@ impl Shop {
         let random = std::process::id();
         let nth = NTH.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         if let Ok(url) = std::env::var("PEAT_TEST_STORE") {
-            let vars = std::env::vars().filter(|(name, _)| name.starts_with("AWS_")).collect();
-            return Self { _server: None, url: format!("{url}/story-{random}-{nth}"), vars };
+            let of_store = ["AWS_", "AZURE_", "STORAGE_EMULATOR_HOST"];
+            let vars = std::env::vars().filter(|(name, _)| of_store.iter().any(|start| name.starts_with(start)));
+            return Self {
+                _server: None,
+                _cloud: None,
+                url: format!("{url}/story-{random}-{nth}"),
+                vars: vars.collect(),
+            };
         }
         let server = S3Server::start().unwrap();
-        Self { url: server.url(), vars: server.vars().to_vec(), _server: Some(server) }
+        Self { url: server.url(), vars: server.vars().to_vec(), _server: Some(server), _cloud: None }
+    }
+
+    /// A bucket of another service, imitated.
+    pub fn of(service: Service) -> Self {
+        let server = CloudServer::start(service).unwrap();
+        Self { url: server.url(), vars: server.vars(), _server: None, _cloud: Some(server) }
     }
 
     pub fn url(&self) -> &str {
@@ -157,7 +171,10 @@ impl Machine {
     /// Sets the shared store up, as a user would.
     #[track_caller]
     pub fn share(&self, shop: &Shop) {
-        let mut args = vec!["datastore", "setup", shop.url(), "--path-style", "--namespace", "infra"];
+        let mut args = vec!["datastore", "setup", shop.url(), "--namespace", "infra"];
+        if shop.url().starts_with("s3://") {
+            args.push("--path-style");
+        }
         let endpoint = shop.vars().iter().find(|(name, _)| name.starts_with("AWS_ENDPOINT_URL"));
         if let Some((_, endpoint)) = endpoint {
             args.extend(["--endpoint", endpoint]);

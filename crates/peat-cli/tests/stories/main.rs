@@ -1,11 +1,12 @@
 //! What a team does all day, told with real processes on two machines that share nothing but a bucket.
 //!
-//! By default the bucket is on the test kit's server. `PEAT_TEST_STORE` (a URL; the rest in the variables of the AWS
+//! By default the bucket is on the test kit's server. `PEAT_TEST_STORE` (a URL; the rest in the variables of the service's
 //! tools) puts it on a server that somebody started, and `PEAT_STORY_RUNS` makes the loops longer.
 
 // A test fails by panicking, and the processes it watches run in real time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
 
+mod clouds;
 mod machine;
 mod reports;
 mod same_model;

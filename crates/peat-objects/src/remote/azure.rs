@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::HeaderName;
-use object_store::ObjectStore;
 use object_store::azure::{AzureAuthorizer, MicrosoftAzure, MicrosoftAzureBuilder};
 use object_store::client::{CredentialProvider, HttpRequestBody, HttpService};
 use object_store::path::Path;
@@ -29,6 +28,7 @@ const WORDS: Words = Words {
     service: "Azure Blob Storage",
     bucket: "container",
     foreign: "not_azure",
+    example: "https://ACCOUNT.blob.core.windows.net",
     ca_variables: &["SSL_CERT_FILE"],
 };
 
@@ -45,7 +45,8 @@ impl Azure {
         let account = Account::find(options.endpoint.as_deref(), env)?;
         let settings = Settings::new(&WORDS, Some(&account.endpoint), options, env)?;
         let source = Source::choose(&account, env)?;
-        let credentials = Arc::new(Credentials::new(source, settings.clone(), options, env));
+        let login = Settings::new(&WORDS, None, options, env)?;
+        let credentials = Arc::new(Credentials::new(source, login, options, env));
         Ok((Self { account: account.name, container: container.to_owned(), credentials }, settings))
     }
 }

@@ -37,7 +37,7 @@ impl Settings {
     /// `endpoint` is what the dialect found; none leads to the service itself.
     pub fn new(words: &'static Words, endpoint: Option<&str>, options: &OpenOptions, env: &Env) -> Result<Self> {
         let first = |names: &[&str]| first_of(env, names);
-        let endpoint = endpoint.map(parse_endpoint).transpose()?;
+        let endpoint = endpoint.map(|text| parse_endpoint(text, words)).transpose()?;
         let ca_bundle = options.ca_bundle.clone().or_else(|| first(words.ca_variables).map(PathBuf::from));
         let plain = endpoint.as_ref().is_some_and(|url| url.scheme() == "http");
         let proxy = if plain {
@@ -140,12 +140,12 @@ pub(super) fn first_of(env: &Env, names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| env.var(name)).map(str::to_owned)
 }
 
-fn parse_endpoint(text: &str) -> Result<Url> {
+fn parse_endpoint(text: &str, words: &Words) -> Result<Url> {
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     let url = url.filter(|url| url.username().is_empty() && url.password().is_none() && url.query().is_none());
     url.ok_or_else(|| {
         Error::invalid("the endpoint is not an address of a server")
-            .with_hint("write it as https://store.example.com, or http://127.0.0.1:9000 for a server without TLS")
+            .with_hint(format!("write it as {}, or http://127.0.0.1:9000 for a server without TLS", words.example))
     })
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Words {
     pub bucket: &'static str,
     /// Code of an error for an answer that this service would not give.
     pub foreign: &'static str,
+    /// What an endpoint looks like.
+    pub example: &'static str,
     /// The variables that may name a file of certificates.
     pub ca_variables: &'static [&'static str],
 }

@@ -23,6 +23,7 @@ const WORDS: Words = Words {
     service: "Google Cloud Storage",
     bucket: "bucket",
     foreign: "not_gcs",
+    example: "https://storage.googleapis.com",
     ca_variables: &["SSL_CERT_FILE"],
 };
 
@@ -46,7 +47,8 @@ impl Gcs {
             if options.endpoint.is_none() && emulator.is_some() { Source::Anonymous } else { Source::choose(env) };
         let endpoint = options.endpoint.clone().or(emulator);
         let settings = Settings::new(&WORDS, endpoint.as_deref(), options, env)?;
-        let credentials = Arc::new(Credentials::new(source, settings.clone(), options, env));
+        let login = Settings::new(&WORDS, None, options, env)?;
+        let credentials = Arc::new(Credentials::new(source, login, options, env));
         Ok((Self { bucket: bucket.to_owned(), credentials }, settings))
     }
 }

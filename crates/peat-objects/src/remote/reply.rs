@@ -77,7 +77,12 @@ impl Reply {
         } else {
             None
         };
-        document.filter(|error| !error.code.is_empty()).or_else(|| {
+        let document = document.filter(|error| !error.code.is_empty()).map(|error| ErrorDocument {
+            // Azure repeats request and time there.
+            message: error.message.split("\nRequestId:").next().unwrap_or_default().to_owned(),
+            ..error
+        });
+        document.or_else(|| {
             let code = self.header("x-ms-error-code")?.to_owned();
             Some(ErrorDocument { code, ..ErrorDocument::default() })
         })

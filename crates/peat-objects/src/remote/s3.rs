@@ -25,6 +25,7 @@ const WORDS: Words = Words {
     service: "Amazon S3",
     bucket: "bucket",
     foreign: "not_s3",
+    example: "https://s3.example.com",
     ca_variables: &["AWS_CA_BUNDLE", "SSL_CERT_FILE"],
 };
 

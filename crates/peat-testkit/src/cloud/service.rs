@@ -72,12 +72,9 @@ impl Served {
     }
 
     fn knows(&self, headers: &HeaderMap) -> bool {
-        let begin = match self.service {
-            Service::Gcs => "Bearer ".to_owned(),
-            Service::Azure => format!("SharedKey {ACCOUNT}:"),
-        };
-        let sent = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        sent.is_some_and(|sent| sent.starts_with(&begin) && sent.len() > begin.len())
+        let key = format!("SharedKey {ACCOUNT}:");
+        let sent = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        sent.starts_with("Bearer ") || self.service == Service::Azure && sent.starts_with(&key)
     }
 
     /// Whether a PUT is a create.

@@ -16,25 +16,25 @@ use peat_types::Error;
 /// Move this repo to a shared store, after probing that the store is safe
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// s3://bucket/prefix or file:///folder; or the word filesystem
+    /// s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder; or the word filesystem
     #[arg(value_name = "URL|filesystem")]
     target: String,
     /// Folder of a filesystem store
     #[arg(long, value_name = "DIR")]
     path: Option<PathBuf>,
-    /// Address of the service, for anything but AWS
+    /// Address of the service, where it is not the cloud's own; https://ACCOUNT.blob.core.windows.net names an account of Azure
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
-    /// Region of the bucket
+    /// S3: region of the bucket
     #[arg(long)]
     region: Option<String>,
-    /// Put the bucket in the path instead of the host name; most services other than AWS need it
+    /// S3: put the bucket in the path instead of the host name; most services other than AWS need it
     #[arg(long)]
     path_style: bool,
     /// Name of this repo's part of the store
     #[arg(long, value_name = "SLUG")]
     namespace: Option<String>,
-    /// Named set of credentials in the AWS configuration
+    /// S3: named set of credentials in the AWS configuration
     #[arg(long)]
     profile: Option<String>,
     /// Leave what the private ledger holds where it is
@@ -75,8 +75,9 @@ impl Args {
             ("filesystem", None) => Err(usage_error("a filesystem store needs --path")),
             (url, None) if url.contains("://") => Ok(url.to_owned()),
             (_, Some(_)) => Err(usage_error("--path belongs to 'filesystem'; a URL names its folder itself")),
-            (other, None) => Err(usage_error(format!("'{other}' is not a store"))
-                .with_hint("give a URL: 'peat datastore setup s3://bucket/prefix', or file:///folder")),
+            (other, None) => Err(usage_error(format!("'{other}' is not a store")).with_hint(
+                "give a URL: 'peat datastore setup s3://bucket/prefix', or gs://…, az://… or file:///folder",
+            )),
         }
     }
 }

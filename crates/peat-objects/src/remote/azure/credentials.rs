@@ -154,14 +154,15 @@ impl Source {
 pub(super) struct Credentials {
     source: Source,
     loaded: Mutex<Option<AzureCredentialProvider>>,
-    settings: Settings,
+    /// How to get to the service that gives out tokens.
+    login: Settings,
     options: OpenOptions,
     env: Env,
 }
 
 impl Credentials {
-    pub fn new(source: Source, settings: Settings, options: &OpenOptions, env: &Env) -> Self {
-        Self { source, loaded: Mutex::new(None), settings, options: options.clone(), env: env.clone() }
+    pub fn new(source: Source, login: Settings, options: &OpenOptions, env: &Env) -> Self {
+        Self { source, loaded: Mutex::new(None), login, options: options.clone(), env: env.clone() }
     }
 
     pub fn source(&self) -> &Source {
@@ -209,8 +210,8 @@ impl Credentials {
             Source::Key(..) | Source::Sas(..) | Source::Login => ("azure_cli", &[][..]),
         };
         let client = match self.source {
-            Source::Machine(_) => self.settings.metadata()?,
-            _ => self.settings.http(&self.options)?,
+            Source::Machine(_) => self.login.metadata()?,
+            _ => self.login.http(&self.options)?,
         };
         let builder = MicrosoftAzureBuilder::new()
             .with_account("any")

@@ -91,14 +91,15 @@ enum Loaded {
 pub(super) struct Credentials {
     source: Source,
     loaded: Mutex<Option<Loaded>>,
-    settings: Settings,
+    /// How to get to the service that gives out tokens.
+    login: Settings,
     options: OpenOptions,
     env: Env,
 }
 
 impl Credentials {
-    pub fn new(source: Source, settings: Settings, options: &OpenOptions, env: &Env) -> Self {
-        Self { source, loaded: Mutex::new(None), settings, options: options.clone(), env: env.clone() }
+    pub fn new(source: Source, login: Settings, options: &OpenOptions, env: &Env) -> Self {
+        Self { source, loaded: Mutex::new(None), login, options: options.clone(), env: env.clone() }
     }
 
     pub fn source(&self) -> &Source {
@@ -164,7 +165,7 @@ impl Credentials {
             )
             .with_hint(format!("get a token: export {}=\"$(gcloud auth print-access-token)\"", TOKENS[0]))));
         }
-        let tokens = Tokens(self.settings.http(&self.options)?);
+        let tokens = Tokens(self.login.http(&self.options)?);
         let library = GoogleCloudStorageBuilder::new()
             .with_bucket_name("any")
             .with_application_credentials(path.to_string_lossy())
@@ -182,7 +183,7 @@ impl Credentials {
             access_token: String,
             expires_in: u32,
         }
-        let client = self.settings.metadata()?;
+        let client = self.login.metadata()?;
         let mut why = String::new();
         for host in hosts {
             let url = format!("http://{host}/computeMetadata/v1/instance/service-accounts/default/token");
