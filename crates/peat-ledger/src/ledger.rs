@@ -8,6 +8,7 @@ mod create;
 mod find;
 mod key;
 mod log;
+mod maintain;
 mod pages;
 mod read;
 mod scoped;
@@ -23,6 +24,8 @@ use peat_objects::{Meta, Store};
 use peat_types::{
     ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Namespace, Result, RunNonce, Seq, Timestamp, TxId, Unit,
 };
+
+pub use self::maintain::{Checkpoint, Checkpointing, Collected, Collecting, Doomed, GcPlan, ObjectKind, Tail};
 
 use self::busy::Busy;
 use self::commit::Attempt;

@@ -7,7 +7,10 @@ pub mod format;
 mod ledger;
 mod model;
 
-pub use ledger::{Commit, Dead, Follow, Ledger, LogLine, NewLedger, Scoped, Verified};
+pub use ledger::{
+    Checkpoint, Checkpointing, Collected, Collecting, Commit, Dead, Doomed, Follow, GcPlan, Ledger, LogLine, NewLedger, ObjectKind,
+    Scoped, Tail, Verified,
+};
 pub use model::{
     Beat, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, NewContent, NsInfo, Op, OpRecord,
     PageCache, Params, Rank, Ref, Ring, Root, Segment, State, TxHead, TxKind, TxUnit, UnitOps, UnitRow,

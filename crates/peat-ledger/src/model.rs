@@ -168,6 +168,18 @@ pub enum TxKind {
     Abort,
     /// The namespace lives elsewhere from here on.
     Moved,
+    /// What lay in the log was copied into packs; the state is the same.
+    Checkpoint,
+    /// The floors were raised: older states are no longer kept.
+    Gc,
+}
+
+impl TxKind {
+    /// Whether it changes where things are and how long they are kept, but nothing that is there. Such a transaction names
+    /// no unit; it is neither staged nor carried.
+    pub fn is_maintenance(self) -> bool {
+        matches!(self, Self::Checkpoint | Self::Gc)
+    }
 }
 
 /// Proof that a lease is held, checked in the state a transaction is planned on.
@@ -384,8 +396,10 @@ pub struct Root {
     pub bytes: u64,
     /// Setsum over (unit, path, size, hash, executable) of all files.
     pub setsum: [u8; 32],
-    /// Pack holding the last checkpoint.
+    /// The newest pages of the last checkpoint.
     pub checkpoint: Option<Ref>,
+    /// Bytes of the sections since the last checkpoint: tells when the next one is due.
+    pub tail: u64,
     /// Unknown non-critical keys and their CBOR values, carried forward byte for byte.
     pub unknown: Vec<(u32, Vec<u8>)>,
 }

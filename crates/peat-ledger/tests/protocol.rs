@@ -5,12 +5,18 @@
 mod bench;
 #[path = "protocol/budgets.rs"]
 mod budgets;
+#[path = "protocol/checkpoint.rs"]
+mod checkpoint;
 #[path = "protocol/commit.rs"]
 mod commit;
 #[path = "protocol/create.rs"]
 mod create;
+#[path = "protocol/gc.rs"]
+mod gc;
 #[path = "protocol/help.rs"]
 mod help;
+#[path = "protocol/history.rs"]
+mod history;
 #[path = "protocol/read.rs"]
 mod read;
 #[path = "protocol/verify.rs"]

@@ -43,6 +43,13 @@ pub enum Mutation {
     ResubmitStart,
     OlderReplyIsRollback,
     Starve,
+    NoHorizon,
+    NoTable,
+    NoExt,
+    NoFloorCheck,
+    NoReaderFloor,
+    NoMinlog,
+    StaleLive,
 }
 
 /// Clock, sleep, randomness and a snapshot of the environment variables, handed to every room.

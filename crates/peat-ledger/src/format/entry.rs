@@ -9,18 +9,18 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use peat_types::{CloneId, EntryId, Error, InstanceId, Result, Seq, Timestamp, TxId};
+use peat_types::{CloneId, EntryId, Error, InstanceId, PackId, Result, Seq, Timestamp, TxId};
 use setsum::Setsum;
 
 use super::decode::decode_prefix;
 use super::header::{Header, KIND_ENTRY, preamble};
 use super::page::{PageSink, TreeKind};
 use super::record::{self, Pack};
-use super::refs::own;
+use super::refs::{Value, own};
 use super::row::{PackRow, pack_key, pack_value, read_setsum, read_unit_value, unit_value};
 use super::tree::lookup;
 use super::tree_write::{Edit, apply};
-use super::{PageSource, Section, VERSION, Writer, check_writer, damaged, hash16, ring};
+use super::{PageSource, Section, Writer, check_writer, damaged, hash16, ring};
 use crate::model::{NsInfo, Params, Ring, Root, Segment, State, TxHead, TxKind, UnitRow};
 
 /// Entry `state.seq + 1` carrying `sections` (which passed [`check`](fn@super::check), and of which no two touch one unit).
@@ -36,18 +36,14 @@ pub async fn build_entry(
     params: &Params,
     pages: &dyn PageSource,
 ) -> Result<(Bytes, State)> {
-    check_writer(state)?;
-    if state.hash == [0; 16] {
-        return Err(Error::internal("an entry cannot be built on a state known from a prefix"));
-    }
+    check_base(state)?;
     let seq = state.seq.next();
     let mut root = state.root.clone();
     let mut sink = PageSink::prepend();
     let edits = unit_edits(state, sections, seq, &mut root, pages).await?;
     root.directory = apply(root.directory, TreeKind::Directory, &edits, pages, &mut sink).await?;
     let introduced = sections.iter().flat_map(|section| &section.head.packs);
-    let edits: BTreeMap<_, _> = introduced
-        .map(|(base, id, size)| (pack_key(false, *base, *id), pack_value(&PackRow { size: *size, live: *size, seq })))
+    let edits: BTreeMap<_, _> = introduced.map(|(base, id, size)| introduction(*base, *id, *size, seq))
         .collect();
     let edits: Vec<Edit> = edits.into_iter().map(|(key, value)| Edit { key, value: Some(value) }).collect();
     root.packs = apply(root.packs, TreeKind::Packs, &edits, pages, &mut sink).await?;
@@ -57,34 +53,63 @@ pub async fn build_entry(
         setsum += read_setsum(section.head.setsum)?;
     }
     root.setsum = setsum.digest();
+    root.tail = sections.iter().fold(root.tail, |sum, section| sum.saturating_add(section.bytes.len() as u64));
     let units = sections.iter().flat_map(|section| section.head.units.iter().map(|unit| &unit.unit));
-    let parts = Parts {
-        header: Header {
-            seq,
-            ledger: state.ledger,
-            prev: state.hash,
-            entry,
-            clone: writer.clone,
-            instance: writer.instance,
-            time: writer.time,
-            min_reader: 1,
-            min_writer: state.min_writer,
-            ring_len: 0,
-            pages_len: 0,
-            txs: sections.iter().map(|section| section.head.clone()).collect(),
-            root,
-        },
-        ring: state.ring.push(units, params.ring),
-        pages: sink,
-        sections: sections.iter().map(|section| section.bytes.clone()).collect(),
-    };
+    let ring = state.ring.push(units, params.ring);
+    let txs = sections.iter().map(|section| section.head.clone()).collect();
+    let sections = sections.iter().map(|section| section.bytes.clone()).collect();
+    seal(state, params, Parts { header: header(state, entry, writer, 1, txs, root), ring, pages: sink, sections })
+}
+
+/// The row of a pack that the entry `seq` introduces.
+pub(crate) fn introduction(base: Seq, id: PackId, size: u64, seq: Seq) -> (Vec<u8>, Value) {
+    (pack_key(false, base, id), pack_value(&PackRow { size, live: size, seq, metadata: false }))
+}
+
+/// Header of the entry after `state`.
+pub(crate) fn header(
+    state: &State,
+    entry: EntryId,
+    writer: Writer,
+    min_reader: u32,
+    txs: Vec<TxHead>,
+    root: Root,
+) -> Header {
+    Header {
+        seq: state.seq.next(),
+        ledger: state.ledger,
+        prev: state.hash,
+        entry,
+        clone: writer.clone,
+        instance: writer.instance,
+        time: writer.time,
+        min_reader,
+        min_writer: state.min_writer,
+        ring_len: 0,
+        pages_len: 0,
+        txs,
+        root,
+    }
+}
+
+/// The bytes of the entry after `state`, and the state after it.
+pub(crate) fn seal(state: &State, params: &Params, parts: Parts) -> Result<(Bytes, State)> {
     let body = parts.assemble(Pack::Zstd)?;
     if body.len() as u64 > params.entry_max {
         let (size, max) = (body.len(), params.entry_max);
         return Err(Error::invalid(format!("an entry of {size} bytes exceeds the limit of {max} bytes"))
             .with_hint("make the change in several smaller steps"));
     }
-    finish(seq, body)
+    finish(state.seq.next(), body)
+}
+
+/// Whether `state` may be built upon by this version, and is known well enough.
+pub(crate) fn check_base(state: &State) -> Result<()> {
+    check_writer(state)?;
+    if state.hash == [0; 16] {
+        return Err(Error::internal("an entry cannot be built on a state known from a prefix"));
+    }
+    Ok(())
 }
 
 /// Directory rows of the units the sections change; counts go to `root`.
@@ -213,6 +238,7 @@ pub fn genesis(info: &NsInfo) -> Result<(Bytes, State)> {
         bytes: 0,
         setsum,
         checkpoint: None,
+        tail: 0,
         unknown: Vec::new(),
     };
     let header = Header {
@@ -223,8 +249,9 @@ pub fn genesis(info: &NsInfo) -> Result<(Bytes, State)> {
         clone: CloneId::from_bytes([0; 16]),
         instance: InstanceId::from_bytes([0; 16]),
         time: Timestamp::from_millis(info.created.as_millis()),
-        min_reader: VERSION,
-        min_writer: VERSION,
+        // What the ledger says, not what this version knows: the bytes must not depend on who finishes a creation.
+        min_reader: info.format,
+        min_writer: info.format,
         ring_len: 0,
         pages_len: 0,
         txs: vec![tx],

@@ -9,7 +9,7 @@
 //! 13 setsum of the change. Nothing in it depends on the entry, so it can be staged and carried as it is.
 //!
 //! Root: 0 directory · 1 pack table · 2 pins `[name, seq]` · 3 horizon · 4 floor · 5 keep · 6 minlog · 7 units ·
-//! 8 files · 9 bytes · 10 setsum · 11 checkpoint. Keys without a value are left out.
+//! 8 files · 9 bytes · 10 setsum · 11 checkpoint · 12 tail. Keys without a value are left out.
 
 use bytes::Bytes;
 use minicbor::Decoder;
@@ -190,6 +190,8 @@ fn kind_code(kind: TxKind) -> u64 {
         TxKind::End => 3,
         TxKind::Abort => 4,
         TxKind::Moved => 5,
+        TxKind::Checkpoint => 6,
+        TxKind::Gc => 7,
     }
 }
 
@@ -201,6 +203,8 @@ fn read_kind(code: u64) -> Result<TxKind> {
         3 => TxKind::End,
         4 => TxKind::Abort,
         5 => TxKind::Moved,
+        6 => TxKind::Checkpoint,
+        7 => TxKind::Gc,
         _ => return Err(unsupported(format!("transaction kind {code}"))),
     })
 }
@@ -345,6 +349,9 @@ pub(crate) fn encode_root(root: &Root) -> Vec<u8> {
     if root.checkpoint.is_some() {
         f.key(11).reference(root.checkpoint.as_ref());
     }
+    if root.tail > 0 {
+        f.key(12).uint(root.tail);
+    }
     for (key, value) in &root.unknown {
         f.key(*key).raw(value);
     }
@@ -354,7 +361,7 @@ pub(crate) fn encode_root(root: &Root) -> Vec<u8> {
 pub(crate) fn decode_root(d: &mut Decoder<'_>, origin: Option<&Origin>) -> Result<Root> {
     let (mut directory, mut packs, mut checkpoint, mut pins) = (None, None, None, Vec::new());
     let mut numbers = [None; 7];
-    let mut setsum = None;
+    let (mut setsum, mut tail) = (None, 0);
     let mut unknown = Vec::new();
     cbor::map(d, |key, d| {
         match key {
@@ -371,6 +378,7 @@ pub(crate) fn decode_root(d: &mut Decoder<'_>, origin: Option<&Origin>) -> Resul
             3..=9 => numbers[key as usize - 3] = Some(d.u64().map_err(bad)?),
             10 => setsum = Some(read_setsum(cbor::fixed(d)?)?.digest()),
             11 => checkpoint = cbor::reference(d, origin)?,
+            12 => tail = d.u64().map_err(bad)?,
             CRITICAL.. => return Ok(false),
             _ => {
                 let start = d.position();
@@ -398,6 +406,7 @@ pub(crate) fn decode_root(d: &mut Decoder<'_>, origin: Option<&Origin>) -> Resul
         bytes,
         setsum: setsum.ok_or_else(missing)?,
         checkpoint,
+        tail,
         unknown,
     })
 }

@@ -76,9 +76,10 @@ fn pack(body: &Bytes) -> Result<Json> {
             json!({"off": block.off, "len": block.len, "contents": contents})
         })
         .collect();
+    let pages = index.pages.iter().map(|at| page(body, at)).collect::<Result<Vec<_>>>()?;
     Ok(json!({
         "kind": "pack", "bytes": body.len(), "base": index.base, "id": index.id, "ledger": index.ledger,
-        "blocks": blocks,
+        "blocks": blocks, "pages": pages,
     }))
 }
 
@@ -90,7 +91,7 @@ fn root(root: &Root) -> Json {
         "directory": root.directory.as_ref().map(reference), "packs": root.packs.as_ref().map(reference), "pins": pins,
         "horizon": root.horizon, "floor": root.floor, "keep": root.keep, "minlog": root.minlog, "units": root.units,
         "files": root.files, "bytes": root.bytes, "setsum": hex(&root.setsum),
-        "checkpoint": root.checkpoint.as_ref().map(reference), "unknown": unknown,
+        "checkpoint": root.checkpoint.as_ref().map(reference), "tail": root.tail, "unknown": unknown,
     })
 }
 
@@ -168,7 +169,10 @@ fn row(kind: TreeKind, level: u8, key: &[u8], value: &Value) -> Result<Json> {
         TreeKind::Packs => {
             let (dropped, base, id) = read_pack_key(key)?;
             let row = read_pack_value(value)?;
-            json!({"base": base, "id": id, "dropped": dropped, "bytes": row.size, "live": row.live, "seq": row.seq})
+            json!({
+                "base": base, "id": id, "dropped": dropped, "bytes": row.size, "live": row.live, "seq": row.seq,
+                "metadata": row.metadata,
+            })
         }
     })
 }

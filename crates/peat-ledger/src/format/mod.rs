@@ -11,22 +11,24 @@ mod block;
 mod cbor;
 mod check;
 mod decode;
-mod entry;
+pub(crate) mod entry;
 mod header;
 mod json;
+pub(crate) mod maintain;
 mod ops;
-mod pack;
-mod page;
+pub(crate) mod pack;
+pub(crate) mod page;
 mod plan;
 mod query;
-mod record;
-mod refs;
+pub(crate) mod record;
+pub(crate) mod refs;
+pub(crate) mod relocate;
 mod ring;
-mod row;
+pub(crate) mod row;
 mod staged;
 mod state;
-mod tree;
-mod tree_write;
+pub(crate) mod tree;
+pub(crate) mod tree_write;
 mod varint;
 
 #[cfg(test)]
@@ -61,7 +63,9 @@ pub use staged::{Staged, decode_staged, encode_staged};
 pub use state::{decode_state, encode_state};
 
 /// Newest format this version writes and the newest it reads.
-pub const VERSION: u32 = 1;
+///
+/// 2: maintenance (`checkpoint` and `gc` transactions, packs of pages). Entries without any can be read by version 1.
+pub const VERSION: u32 = 2;
 
 /// Where a tree finds its pages: cache, entry at hand, or store.
 #[async_trait]

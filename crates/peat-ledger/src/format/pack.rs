@@ -1,10 +1,10 @@
-//! Packs: contents that do not travel in an entry.
+//! Packs: contents that do not travel in an entry, and tree pages that moved out of the log.
 //!
 //! ```text
-//! pack := preamble (kind 3)  header record  block record*  index record  index_len:u32le  "PEATEND1"
+//! pack := preamble (kind 3)  header record  block record*  page record*  index record  index_len:u32le  "PEATEND1"
 //! ```
-//! Header: 0 base · 1 id · 2 ledger · 3 min reader. Index: 0 blocks `[off, len, [[sub, size, hash], …]]`. A pack is
-//! never read through its index in normal work (rows refer to blocks); the index lets a check or a repair find contents
+//! Header: 0 base · 1 id · 2 ledger · 3 min reader. Index: 0 blocks `[off, len, [[sub, size, hash], …]]` · 1 bytes of
+//! the pages. Own references of pages count from the start of the object. A pack is never read through its index in normal work (rows refer to blocks); the index lets a check or a repair find contents
 //! by hash without any table.
 
 use bytes::Bytes;
@@ -13,10 +13,12 @@ use peat_types::{Hash, LedgerId, PackId, Result, Seq};
 
 use super::cbor::{self, Fields, bad};
 use super::header::{KIND_PACK, PREAMBLE, header_len, preamble};
+use super::page::{Page, PageSink};
 use super::record::{self, Pack};
 use super::varint::Reader;
+use super::row::check_row;
 use super::{VERSION, damaged, unsupported};
-use crate::model::Segment;
+use crate::model::{Ref, Segment};
 
 const END: &[u8; 8] = b"PEATEND1";
 const TRAILER: usize = 12;
@@ -43,6 +45,8 @@ pub struct PackIndex {
     pub ledger: LedgerId,
     /// Its blocks.
     pub blocks: Vec<PackBlock>,
+    /// Where its tree pages lie.
+    pub pages: Vec<Ref>,
 }
 
 pub(crate) struct PackWriter {
@@ -50,27 +54,73 @@ pub(crate) struct PackWriter {
     id: PackId,
     pub(crate) body: Vec<u8>,
     pub(crate) blocks: Vec<PackBlock>,
+    /// Where the pages begin, once there are any. Blocks come before.
+    pages: Option<u64>,
 }
 
 impl PackWriter {
+    /// A pack of contents.
     pub(crate) fn new(ledger: LedgerId, base: Seq, id: PackId) -> Result<Self> {
+        Self::open(ledger, base, id, 1)
+    }
+
+    /// A pack of tree pages.
+    pub(crate) fn metadata(ledger: LedgerId, base: Seq, id: PackId) -> Result<Self> {
+        Self::open(ledger, base, id, VERSION)
+    }
+
+    fn open(ledger: LedgerId, base: Seq, id: PackId, min_reader: u32) -> Result<Self> {
         let mut f = Fields::new();
         f.key(0).uint(base.0);
         f.key(1).bytes(id.as_bytes());
         f.key(2).bytes(ledger.as_bytes());
-        f.key(3).uint(u64::from(VERSION));
+        f.key(3).uint(u64::from(min_reader));
         let header = record::encode(&f.into_bytes(), Pack::Zstd, record::HEADER)?;
         let mut body = preamble(KIND_PACK, header.len())?;
         body.extend_from_slice(&header);
-        Ok(Self { base, id, body, blocks: Vec::new() })
+        Ok(Self { base, id, body, blocks: Vec::new(), pages: None })
     }
 
     pub(crate) fn segment(&self) -> Segment {
         Segment::Pack(self.base, self.id)
     }
 
+    /// Appends a block that is a record already, and holds these contents.
+    pub(crate) fn block(&mut self, record: &[u8], contents: Vec<(u32, u64, Hash)>) -> Result<Ref> {
+        let off = self.body.len() as u64;
+        let len = u32::try_from(record.len()).map_err(|_| damaged("a block is too long"))?;
+        self.body.extend_from_slice(record);
+        self.blocks.push(PackBlock { off, len, contents });
+        Ok(Ref { segment: self.segment(), off, len })
+    }
+
+    /// Appends a page. References into this very pack become own ones, which are shorter.
+    pub(crate) fn page(&mut self, page: &Page) -> Result<Ref> {
+        let segment = self.segment();
+        let mut page = page.clone();
+        for at in page.rows.iter_mut().filter_map(|(_, value)| value.at.as_mut()) {
+            if at.segment == segment {
+                at.segment = Segment::OWN;
+            }
+        }
+        self.pages.get_or_insert(self.body.len() as u64);
+        let mut sink = PageSink::append(std::mem::take(&mut self.body));
+        let written = sink.write(&page);
+        if let PageSink::Append { out, .. } = sink {
+            self.body = out;
+        }
+        Ok(Ref { segment, ..written? })
+    }
+
+    /// The pages written so far, as one range.
+    pub(crate) fn pages(&self) -> Option<Ref> {
+        let off = self.pages?;
+        let len = u32::try_from(self.body.len() as u64 - off).ok()?;
+        Some(Ref { segment: self.segment(), off, len })
+    }
+
     pub(crate) fn finish(self) -> Result<(Seq, PackId, Bytes)> {
-        let Self { base, id, mut body, blocks } = self;
+        let Self { base, id, mut body, blocks, pages } = self;
         let mut f = Fields::new();
         let list = f.key(0).array(blocks.len());
         for block in &blocks {
@@ -78,6 +128,9 @@ impl PackWriter {
             for (sub, size, hash) in &block.contents {
                 list.array(3).uint(u64::from(*sub)).uint(*size).bytes(hash.as_bytes());
             }
+        }
+        if let Some(off) = pages {
+            f.key(1).uint(body.len() as u64 - off);
         }
         let index = record::encode(&f.into_bytes(), Pack::Zstd, record::INDEX)?;
         let len = u32::try_from(index.len()).map_err(|_| damaged("a pack index is too long"))?;
@@ -88,7 +141,7 @@ impl PackWriter {
     }
 }
 
-/// Reads a whole pack: header, index, and the checksum of every block.
+/// Reads a whole pack: header, index, the checksum of every block, and every page.
 ///
 /// # Errors
 /// `Damaged`; `Unsupported` for a newer format.
@@ -125,32 +178,51 @@ pub fn decode_pack(body: &Bytes) -> Result<PackIndex> {
         }
         Ok(true)
     })?;
-    let mut blocks = Vec::new();
+    let (mut blocks, mut pages_len) = (Vec::new(), 0);
     cbor::map(&mut Decoder::new(&index), |key, d| {
-        if key == 0 {
-            blocks = cbor::list(d, read_block)?;
+        match key {
+            0 => blocks = cbor::list(d, read_block)?,
+            1 => pages_len = d.u64().map_err(bad)?,
+            _ => return Ok(false),
         }
-        Ok(key == 0)
+        Ok(true)
     })?;
+    let pages_len = usize::try_from(pages_len).map_err(|_| cut())?;
+    let pages_start = index_start.checked_sub(pages_len).filter(|at| *at >= start).ok_or_else(cut)?;
     // The blocks fill the object without a gap, so the index can be checked against the records themselves.
     let mut off = start;
     for block in &blocks {
-        let found = record::length(&body[off..index_start], record::BLOCK)?;
+        let found = record::length(&body[off..pages_start], record::BLOCK)?;
         if block.off != off as u64 || block.len as usize != found {
             return Err(damaged("a pack index does not match its blocks"));
         }
         off += found;
     }
-    if off != index_start {
+    if off != pages_start {
         return Err(damaged("a pack index does not match its blocks"));
     }
     let missing = || damaged("a pack header is not complete");
-    Ok(PackIndex {
-        base: base.ok_or_else(missing)?,
-        id: id.ok_or_else(missing)?,
-        ledger: ledger.ok_or_else(missing)?,
-        blocks,
-    })
+    let (base, id) = (base.ok_or_else(missing)?, id.ok_or_else(missing)?);
+    let pages = read_pages(body, Segment::Pack(base, id), pages_start..index_start)?;
+    Ok(PackIndex { base, id, ledger: ledger.ok_or_else(missing)?, blocks, pages })
+}
+
+/// Checks the pages that fill `range`.
+fn read_pages(body: &Bytes, segment: Segment, range: std::ops::Range<usize>) -> Result<Vec<Ref>> {
+    let mut pages = Vec::new();
+    let mut off = range.start;
+    while off < range.end {
+        let len = record::length(&body[off..range.end], record::PAGE)?;
+        let short = u32::try_from(len).map_err(|_| damaged("a page is too long"))?;
+        let at = Ref { segment, off: off as u64, len: short };
+        let page = Page::decode(&body.slice(off..off + len), &at)?;
+        for (key, value) in page.rows.iter().filter(|_| page.level == 0) {
+            check_row(page.kind, key, value)?;
+        }
+        pages.push(at);
+        off += len;
+    }
+    Ok(pages)
 }
 
 fn read_block(d: &mut Decoder<'_>) -> Result<PackBlock> {

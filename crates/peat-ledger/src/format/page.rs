@@ -156,6 +156,11 @@ pub(crate) enum PageSink {
 }
 
 impl PageSink {
+    /// Behind `out`, which holds whatever comes before.
+    pub(crate) fn append(out: Vec<u8>) -> Self {
+        Self::Append { out, outside: BTreeSet::new() }
+    }
+
     pub(crate) fn prepend() -> Self {
         Self::Prepend { pages: Vec::new(), total: 0 }
     }

@@ -80,7 +80,7 @@ pub async fn plan(
     }
     record::put(&mut out, &ops::encode(&all_ops), Pack::Zstd, record::OPS)?;
 
-    let mut sink = PageSink::Append { out, outside: BTreeSet::new() };
+    let mut sink = PageSink::append(out);
     let mut units = Vec::with_capacity(all_edits.len());
     for (unit, (planned, mut row, edits)) in draft.units.iter().zip(all_edits) {
         row.table = apply(planned, TreeKind::Table, &edits, pages, &mut sink).await?;

@@ -18,6 +18,8 @@ use crate::model::{Ref, Segment};
 pub(crate) const HAS_REF: u32 = 1;
 /// Flag of file rows: the file is executable.
 pub(crate) const EXECUTABLE: u32 = 2;
+/// Flag of pack rows: the pack holds tree pages.
+pub(crate) const METADATA: u32 = 4;
 /// Flags from here on must be known.
 const CRITICAL: u64 = 1 << 8;
 

@@ -11,7 +11,7 @@ use peat_types::{Hash, ItemPath, PackId, Result, Seq, Unit};
 use setsum::Setsum;
 
 use super::damaged;
-use super::refs::{EXECUTABLE, Origin, Value};
+use super::refs::{EXECUTABLE, METADATA, Origin, Value};
 use super::varint::{Reader, put_varint};
 use crate::model::{Content, ContentRef, FileRow, Rank, Ref, UnitRow};
 
@@ -143,6 +143,8 @@ pub struct PackRow {
     pub live: u64,
     /// The entry that introduced it or, for a dropped one, dropped it.
     pub seq: Seq,
+    /// Whether it holds tree pages, and nothing else.
+    pub metadata: bool,
 }
 
 pub(crate) fn pack_key(dropped: bool, base: Seq, id: PackId) -> Vec<u8> {
@@ -165,12 +167,13 @@ pub(crate) fn pack_value(row: &PackRow) -> Value {
     for field in [row.size, row.live, row.seq.0] {
         put_varint(&mut rest, field);
     }
-    Value { flags: 0, at: None, rest }
+    Value { flags: if row.metadata { METADATA } else { 0 }, at: None, rest }
 }
 
 pub(crate) fn read_pack_value(value: &Value) -> Result<PackRow> {
     let mut r = Reader::new(&value.rest);
-    Ok(PackRow { size: r.varint()?, live: r.varint()?, seq: Seq(r.varint()?) })
+    let metadata = value.flags & METADATA != 0;
+    Ok(PackRow { size: r.varint()?, live: r.varint()?, seq: Seq(r.varint()?), metadata })
 }
 
 /// The setsum of one file. The setsum of a state is the sum over all its files.

@@ -37,7 +37,8 @@ pub fn encode_staged(ledger: LedgerId, base: Seq, section: &Section) -> Result<B
     let mut f = Fields::new();
     f.key(0).uint(base.0);
     f.key(1).bytes(ledger.as_bytes());
-    f.key(2).uint(u64::from(VERSION));
+    // Nothing in it is newer than the first version.
+    f.key(2).uint(1);
     f.key(3).raw(&encode_tx(&section.head));
     let header = record::encode(&f.into_bytes(), Pack::Zstd, record::HEADER)?;
     let mut out = preamble(KIND_STAGED, header.len())?;
@@ -90,7 +91,7 @@ pub fn decode_staged(body: &Bytes) -> Result<Staged> {
         return Err(cut());
     }
     // R1 is what lets a transaction into the log only once, and it speaks of units.
-    if head.units.is_empty() || head.kind == TxKind::Genesis {
+    if head.units.is_empty() || head.kind == TxKind::Genesis || head.kind.is_maintenance() {
         return Err(damaged("a staged transaction changes no unit"));
     }
     let bytes = body.slice(start..);

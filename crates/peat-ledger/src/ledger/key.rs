@@ -48,9 +48,19 @@ pub(crate) fn pack_segment(name: &str) -> Option<Segment> {
     (pack(base, id) == name).then_some(Segment::Pack(base, id))
 }
 
+/// Folder of the beats.
+pub(crate) const BEAT: &str = "beat/";
+
 /// Key of the beat of an instance.
 pub(crate) fn beat(base: Seq, instance: InstanceId) -> String {
-    format!("beat/{:016x}-{instance}", base.0)
+    format!("{BEAT}{:016x}-{instance}", base.0)
+}
+
+/// What a key of a beat names; `None` for anything that [`beat`] would not have made.
+pub(crate) fn beat_parts(key: &str) -> Option<(Seq, InstanceId)> {
+    let (base, id) = key.strip_prefix(BEAT)?.split_once('-')?;
+    let (base, id) = (Seq(u64::from_str_radix(base, 16).ok()?), id.parse().ok()?);
+    (beat(base, id) == key).then_some((base, id))
 }
 
 /// Key of an object that others point into.

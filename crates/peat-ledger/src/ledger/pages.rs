@@ -24,8 +24,8 @@ const PARALLEL: usize = 16;
 pub(super) struct Pages<'a> {
     ledger: &'a Ledger,
     cache: &'a dyn PageCache,
-    /// Entries or their first bytes, from offset 0.
-    held: BTreeMap<Seq, Bytes>,
+    /// Objects or their first bytes, from offset 0.
+    held: BTreeMap<Segment, Bytes>,
     /// Records fetched ahead.
     fetched: Mutex<BTreeMap<Ref, Bytes>>,
 }
@@ -39,6 +39,17 @@ impl Entry {
             }
         }
     }
+}
+
+/// Keeps nothing: for those who read everything once, or want it from the store.
+pub(super) struct NoCache;
+
+impl PageCache for NoCache {
+    fn get(&self, _: &Ref) -> Option<Bytes> {
+        None
+    }
+
+    fn put(&self, _: &Ref, _: &Bytes) {}
 }
 
 /// `len` bytes from `off`, if there are so many.
@@ -55,7 +66,22 @@ impl<'a> Pages<'a> {
 
     /// Keeps the bytes of an entry, whole or from its start, near.
     pub(super) fn hold(&mut self, seq: Seq, bytes: Bytes) {
-        self.held.insert(seq, bytes);
+        self.hold_object(Segment::Log(seq), bytes);
+    }
+
+    /// Keeps the bytes of an object, whole or from its start, near.
+    pub(super) fn hold_object(&mut self, segment: Segment, bytes: Bytes) {
+        self.held.insert(segment, bytes);
+    }
+
+    /// Bytes of a record in an object that is held.
+    pub(super) fn held(&self, at: &Ref) -> Option<Bytes> {
+        self.held.get(&at.segment).and_then(|body| slice(body, at.off, at.len))
+    }
+
+    /// Lets go of what was fetched ahead.
+    pub(super) fn forget(&self) {
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// One unit of a state.
@@ -64,9 +90,7 @@ impl<'a> Pages<'a> {
     }
 
     fn near(&self, at: &Ref) -> Option<Bytes> {
-        if let Segment::Log(seq) = at.segment
-            && let Some(record) = self.held.get(&seq).and_then(|body| slice(body, at.off, at.len))
-        {
+        if let Some(record) = self.held(at) {
             return Some(record);
         }
         let fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner).get(at).cloned();

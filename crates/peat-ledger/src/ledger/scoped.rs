@@ -36,8 +36,8 @@ fn place(head: &State, unit: &Unit, have: Option<Seq>) -> Place {
     let newest = remembered.iter().rev().zip(0..behind).find(|(tags, _)| tags.contains(&tag));
     match newest.map(|(_, back)| Seq(head.seq.0 - back)) {
         None => Place::Same,
-        // Its table may have been moved since by a checkpoint; the directory knows where to.
-        Some(seq) if seq < head.root.minlog.max(head.root.keep) => Place::Directory,
+        // A checkpoint may have moved its table since, but what an entry says can be read while its state is kept.
+        Some(seq) if seq < head.root.floor => Place::Directory,
         Some(seq) => Place::Entry(seq),
     }
 }

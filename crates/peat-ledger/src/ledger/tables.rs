@@ -4,6 +4,7 @@ use peat_types::{ItemPath, Result};
 
 use super::Ledger;
 use super::pages::Pages;
+use crate::format::relocate::Moves;
 use crate::format::{self, PageSource};
 use crate::model::{FileRow, PageCache, Rank, Ref, State, UnitRow};
 
@@ -26,6 +27,23 @@ impl Pages<'_> {
     pub(super) async fn directory(&self, state: &State) -> Result<Vec<(peat_types::Unit, UnitRow)>> {
         self.prefetch_trees(state.root.directory.into_iter().collect()).await?;
         format::directory(state, self).await
+    }
+
+    /// Fetches the pages of trees that `moves` reaches, level by level; gives the bytes of those that move.
+    pub(super) async fn prefetch_reached(&self, mut level: Vec<Ref>, moves: &Moves) -> Result<u64> {
+        let mut bytes = 0;
+        level.retain(|at| moves.reaches(at));
+        while !level.is_empty() {
+            self.prefetch(&level).await?;
+            let mut below = Vec::new();
+            for at in &level {
+                bytes += if moves.moves(at) { u64::from(at.len) } else { 0 };
+                below.extend(format::page_children(&self.page(at).await?, at)?);
+            }
+            below.retain(|at| moves.reaches(at));
+            level = below;
+        }
+        Ok(bytes)
     }
 
     /// Fetches whole trees, level by level.

@@ -2,16 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use peat_objects::Range;
 use peat_types::{Error, Kind, Result, Seq, Unit};
 use setsum::Setsum;
 
-use super::pages::Pages;
+use super::pages::{NoCache, Pages};
 use super::{Ledger, Verified, contents, key, log, tables};
 use crate::format;
-use crate::model::{Content, Entry, FileRow, PageCache, Ref, Segment, State, UnitRow};
+use crate::model::{Content, Entry, FileRow, Ref, Segment, State, UnitRow};
 
 const PARALLEL: usize = 16;
 /// Contents read and hashed together.
@@ -22,17 +21,6 @@ struct Check<'a> {
     out: Verified,
     /// Sizes of all objects that others may point into.
     sizes: BTreeMap<Segment, u64>,
-}
-
-/// Nothing is kept: what is checked comes from the store.
-struct NoCache;
-
-impl PageCache for NoCache {
-    fn get(&self, _: &Ref) -> Option<Bytes> {
-        None
-    }
-
-    fn put(&self, _: &Ref, _: &Bytes) {}
 }
 
 pub(super) async fn verify(ledger: &Ledger, deep: bool) -> Result<Verified> {

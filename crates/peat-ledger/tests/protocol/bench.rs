@@ -228,9 +228,12 @@ pub struct RawPages(pub MemoryStore);
 #[async_trait]
 impl peat_ledger::format::PageSource for RawPages {
     async fn page(&self, at: &Ref) -> Result<Bytes> {
-        let peat_ledger::Segment::Log(seq) = at.segment else { unreachable!("pages lie in the log") };
+        let key = match at.segment {
+            peat_ledger::Segment::Log(seq) => log_key(seq),
+            peat_ledger::Segment::Pack(base, id) => format!("pack/{:016x}-{id}", base.0),
+        };
         let range = Range::Part { offset: at.off, len: u64::from(at.len) };
-        Ok(self.0.get(&log_key(seq), range).await?.expect("there").bytes)
+        Ok(self.0.get(&key, range).await?.expect("there").bytes)
     }
 }
 

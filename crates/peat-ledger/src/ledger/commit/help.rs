@@ -200,7 +200,7 @@ impl Attempt<'_> {
         match head.kind {
             TxKind::Change | TxKind::End | TxKind::Abort => {}
             TxKind::Start if busy::age(&object.meta).is_some_and(|age| age < START_MAX) => {}
-            TxKind::Start | TxKind::Genesis | TxKind::Moved => return None,
+            TxKind::Start | TxKind::Genesis | TxKind::Moved | TxKind::Checkpoint | TxKind::Gc => return None,
         }
         match format::check(&staged.section, &self.base, &self.pages).await {
             Ok(None) => Some(staged.section),

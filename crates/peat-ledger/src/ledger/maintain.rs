@@ -1,0 +1,202 @@
+//! Checkpoint, compaction and garbage collection. See `docs/design/010-maintenance.md`.
+
+mod checkpoint;
+mod collect;
+mod enter;
+mod shelf;
+mod sweep;
+
+use std::time::Duration;
+
+use peat_objects::Listed;
+use peat_types::{Result, Seq};
+
+use super::Ledger;
+use crate::model::State;
+
+/// Entries after which a checkpoint is due.
+const DUE_ENTRIES: u64 = 128;
+/// Bytes of sections after which a checkpoint is due.
+const DUE_BYTES: u64 = 8 << 20;
+
+/// What lies in the log since the last checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of their sections.
+    pub bytes: u64,
+}
+
+impl Tail {
+    /// The tail of a state.
+    pub fn of(state: &State) -> Self {
+        Self { entries: (state.seq.0 + 1).saturating_sub(state.root.minlog.0), bytes: state.root.tail }
+    }
+
+    /// Whether a checkpoint is worth its requests.
+    pub fn is_due(self) -> bool {
+        self.entries >= DUE_ENTRIES || self.bytes >= DUE_BYTES
+    }
+}
+
+/// How to go about a checkpoint.
+#[derive(Clone, Debug)]
+pub struct Checkpointing {
+    /// Who, for people: `user@host`.
+    pub author: String,
+    /// Make one even when none is due.
+    pub force: bool,
+    /// Rewrite all metadata and compact packs, even when the levels do not ask for it.
+    pub full: bool,
+    /// How long to try.
+    pub patience: Duration,
+}
+
+/// What a checkpoint came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Checkpoint {
+    /// None was due, or there was nothing to copy.
+    NotDue(Tail),
+    /// The log below `cut` is no longer needed for the state.
+    Done {
+        /// The entry.
+        seq: Seq,
+        /// The slot below which nothing is referred to.
+        cut: Seq,
+        /// Whether all metadata was rewritten and packs were compacted.
+        full: bool,
+        /// Bytes of pages that were written.
+        pages: u64,
+        /// Bytes of contents that were copied.
+        contents: u64,
+        /// Packs introduced.
+        introduced: u64,
+        /// Packs that nothing refers to any more.
+        dropped: u64,
+    },
+    /// Others were faster, or the store did not answer. Nothing was lost; try again some time.
+    Later(String),
+}
+
+/// How to collect garbage.
+#[derive(Clone, Debug)]
+pub struct Collecting {
+    /// Who, for people: `user@host`.
+    pub author: String,
+    /// The state that was current so long ago, and all later ones, stay readable.
+    pub keep: Duration,
+    /// How long to try.
+    pub patience: Duration,
+}
+
+/// Kinds of objects that may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ObjectKind {
+    /// Entries of the log.
+    Entry,
+    /// Packs.
+    Pack,
+    /// Staged transactions.
+    Staged,
+    /// Heartbeats.
+    Beat,
+}
+
+/// An object that no state that is kept refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doomed {
+    /// Its key.
+    pub key: String,
+    /// What it is.
+    pub kind: ObjectKind,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+impl Doomed {
+    fn of(listed: &Listed) -> Self {
+        let kind = match listed.key.split_once('/').map(|(folder, _)| folder) {
+            Some("pack") => ObjectKind::Pack,
+            Some("tx") => ObjectKind::Staged,
+            Some("beat") => ObjectKind::Beat,
+            _ => ObjectKind::Entry,
+        };
+        Self { key: listed.key.clone(), kind, size: listed.size }
+    }
+}
+
+/// What a collection will do: the entry it makes, and the objects that may go once that is in the log. Each pair is
+/// what holds now and what will.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GcPlan {
+    /// The entry it was made on.
+    pub head: Seq,
+    /// F: the oldest state that is kept.
+    pub floor: (Seq, Seq),
+    /// H: uploads for older slots are no longer introduced.
+    pub horizon: (Seq, Seq),
+    /// K: the first valid slot.
+    pub keep: (Seq, Seq),
+    /// Rows of dropped packs that are forgotten.
+    pub pruned: u64,
+    /// The pin that keeps the floor from rising further.
+    pub held_by: Option<String>,
+    /// Objects that may go.
+    pub doomed: Vec<Doomed>,
+    /// Bytes of all that stays.
+    pub retained: u64,
+}
+
+impl GcPlan {
+    /// Whether an entry is needed.
+    pub fn raises(&self) -> bool {
+        [self.floor, self.horizon, self.keep].iter().any(|(from, to)| from != to) || self.pruned > 0
+    }
+}
+
+/// What a collection did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// The entry that raised the floors, if one was needed.
+    pub entry: Option<Seq>,
+    /// Objects that are gone.
+    pub deleted: Vec<Doomed>,
+    /// Objects that could be freed, and were not.
+    pub left: Vec<Doomed>,
+    /// What the store said when it refused a deletion.
+    pub denied: Option<String>,
+}
+
+impl Ledger {
+    /// What a collection would do now. Nothing is changed.
+    ///
+    /// # Errors
+    /// `Invalid` when states are to be kept for less than clients rely on; what the store says.
+    pub async fn plan_gc(&self, how: &Collecting) -> Result<GcPlan> {
+        Box::pin(collect::plan(self, how)).await
+    }
+
+    /// Carries out a plan: raises the floors by an entry, then deletes what the plan names and the head of the log lets
+    /// go. Interrupted anywhere, it may be planned and run again. `progress` is told how many of how many objects were
+    /// looked at.
+    ///
+    /// # Errors
+    /// What the store says. A store that refuses deletions is not an error.
+    pub async fn gc(
+        &self,
+        plan: &GcPlan,
+        how: &Collecting,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Collected> {
+        Box::pin(collect::run(self, plan, how, progress)).await
+    }
+
+    /// Copies what states refer to in the log into packs, when that is due.
+    ///
+    /// # Errors
+    /// What the store says; `Damaged` when what is to be copied is. Nothing is changed by a failure.
+    pub async fn checkpoint(&self, how: &Checkpointing) -> Result<Checkpoint> {
+        Box::pin(checkpoint::checkpoint(self, how)).await
+    }
+}

@@ -1,0 +1,410 @@
+//! Copying what lies in the log, and in packs that are not worth keeping, into new packs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use peat_types::{Error, PackId, Result, Seq, Unit};
+
+use super::enter::{Build, Entered, Mark, enter};
+use super::shelf::{Shelf, Stored};
+use super::{Checkpoint, Checkpointing, Tail};
+use crate::format::entry::introduction;
+use crate::format::maintain::{Maintenance, section};
+use crate::format::page::{PageSink, TreeKind};
+use crate::format::record;
+use crate::format::refs::Value;
+use crate::format::relocate::{Contents, Moves, NOT_COPIED, blocks, reached, relocate};
+use crate::format::row::{PackRow, pack_key, pack_value, read_unit_value};
+use crate::format::tree::lookup;
+use crate::format::tree_write::Edit;
+use crate::ledger::Ledger;
+use crate::ledger::pages::{NoCache, Pages, fetch};
+use crate::model::{Entry, Ref, Root, Segment, State, TxKind};
+
+/// Bodies of entries kept at hand while they are copied from.
+const HELD: usize = 64 << 20;
+/// Reads in flight at once.
+const PARALLEL: usize = 16;
+/// Units whose pages are fetched together.
+const BATCH: usize = 512;
+/// Bytes of blocks fetched together.
+const BATCH_BYTES: u64 = 16 << 20;
+/// Content packs below this size are worth joining.
+const SMALL: u64 = 1 << 20;
+/// Times a plan is made again because another maintenance came first.
+const PLANS: u32 = 3;
+
+pub(super) async fn checkpoint(ledger: &Ledger, how: &Checkpointing) -> Result<Checkpoint> {
+    let give_up = ledger.env.monotonic() + how.patience;
+    let mut why = String::new();
+    for _ in 0..PLANS {
+        let head = ledger.head_entry(ledger.known(Seq::ZERO)).await?.state;
+        let tail = Tail::of(&head);
+        if !(tail.is_due() || how.full || how.force && tail.bytes > 0) {
+            return Ok(Checkpoint::NotDue(tail));
+        }
+        let mut planner = Planner::new(ledger, head, give_up)?;
+        let Some(mut plan) = planner.plan(how).await? else { return Ok(Checkpoint::NotDue(tail)) };
+        let Planner { base, pages, .. } = planner;
+        match enter(ledger, base, pages, &mut plan, give_up).await {
+            Ok(Entered::Yes(entry, _)) => return Ok(plan.done(entry.state.seq)),
+            Ok(Entered::Void) => "another maintenance came first".clone_into(&mut why),
+            Ok(Entered::Unknown(error)) => return Ok(Checkpoint::Later(error.chain().join(": "))),
+            Err(error) if error.code() == NOT_COPIED => why = error.to_string(),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Checkpoint::Later(why))
+}
+
+/// Makes the plan; what it uploads is not in the log yet.
+struct Planner<'a> {
+    ledger: &'a Ledger,
+    base: State,
+    cut: Seq,
+    pages: Pages<'a>,
+    shelf: Shelf<'a>,
+    moved: BTreeMap<Ref, Ref>,
+}
+
+/// Rows of live packs.
+type PackRows = BTreeMap<Segment, PackRow>;
+
+impl<'a> Planner<'a> {
+    fn new(ledger: &'a Ledger, base: State, give_up: Duration) -> Result<Self> {
+        let cut = base.seq.next();
+        let shelf = Shelf::new(ledger, cut, give_up)?;
+        Ok(Self { ledger, cut, pages: Pages::new(ledger, &NoCache), shelf, moved: BTreeMap::new(), base })
+    }
+
+    async fn plan(&mut self, how: &Checkpointing) -> Result<Option<Plan>> {
+        self.hold_tail().await?;
+        let packs = self.pack_rows().await?;
+        let log_only = Moves { cut: self.cut, packs: BTreeSet::new(), contents: false };
+        let (tables, mut bytes) = self.reached_tables(&log_only).await?;
+        for batch in tables.chunks(BATCH) {
+            let roots = batch.iter().map(|(_, root)| *root).collect();
+            bytes += self.pages.prefetch_reached(roots, &log_only).await?;
+            self.pages.forget();
+        }
+        let (levels, all) = if how.full { (metadata(&packs), true) } else { levels(&packs, bytes) };
+        let mut moves = Moves { packs: levels, contents: all, ..log_only };
+        let mut live = BTreeMap::new();
+        if all {
+            live = self.live(&moves).await?;
+            moves.packs.extend(worth_joining(&packs, &live));
+        }
+        let nothing = tables.is_empty() && bytes == 0 && moves.packs.is_empty();
+        if nothing {
+            return Ok(None);
+        }
+        self.copy(&moves).await?;
+        let mut root = self.base.root.clone();
+        for (kind, at) in [(TreeKind::Directory, &mut root.directory), (TreeKind::Packs, &mut root.packs)] {
+            self.pages.prefetch_reached(at.iter().copied().collect(), &moves).await?;
+            *at = relocate(*at, kind, &moves, &mut self.moved, &self.pages, &mut self.shelf.pages).await?;
+            self.pages.forget();
+        }
+        self.shelf.finish().await?;
+        if let Some((segment, body)) = self.shelf.last.take() {
+            self.pages.hold_object(segment, body);
+        }
+        let dropped: BTreeMap<Segment, PackRow> =
+            moves.packs.iter().filter_map(|segment| Some((*segment, *packs.get(segment)?))).collect();
+        live.retain(|segment, _| packs.contains_key(segment) && !dropped.contains_key(segment));
+        let recounted = live
+            .into_iter()
+            .filter_map(|(segment, live)| Some((segment, PackRow { live, ..*packs.get(&segment)? })))
+            .filter(|(segment, row)| packs.get(segment) != Some(row))
+            .collect();
+        Ok(Some(Plan {
+            mark: Mark::new(self.ledger, &how.author),
+            full: all,
+            moves,
+            moved: std::mem::take(&mut self.moved),
+            directory: root.directory,
+            packs: root.packs,
+            checkpoint: self.shelf.newest,
+            stored: std::mem::take(&mut self.shelf.stored),
+            page_bytes: self.shelf.page_bytes,
+            content_bytes: self.shelf.content_bytes,
+            dropped,
+            recounted,
+            changed: BTreeSet::new(),
+            introduced: Vec::new(),
+            tail: 0,
+        }))
+    }
+
+    /// Reads the entries that will be copied from, newest first, as many as fit.
+    async fn hold_tail(&mut self) -> Result<()> {
+        let (ledger, low) = (self.ledger, self.base.root.minlog);
+        let seqs = (low.0..=self.base.seq.0).rev().map(Seq);
+        let reads = seqs.map(|seq| async move { (seq, ledger.entry(seq).await) });
+        let mut reads = stream::iter(reads).buffered(PARALLEL);
+        let mut held = 0;
+        while let Some((seq, read)) = reads.next().await {
+            // Not every slot is still needed, and those that are not may be gone.
+            let Some(entry) = read? else { continue };
+            held += entry.body.len();
+            self.pages.hold(seq, entry.body);
+            if held > HELD {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn pack_rows(&self) -> Result<PackRows> {
+        self.pages.prefetch_trees(self.base.root.packs.into_iter().collect()).await?;
+        let rows = crate::format::packs(&self.base, &self.pages).await?;
+        self.pages.forget();
+        let live = rows.into_iter().filter(|(dropped, ..)| !dropped);
+        Ok(live.map(|(_, base, id, row)| (Segment::Pack(base, id), row)).collect())
+    }
+
+    /// Tables below which something may move, and the bytes of the directory and pack-table pages that do.
+    async fn reached_tables(&self, moves: &Moves) -> Result<(Vec<(Vec<u8>, Ref)>, u64)> {
+        let roots = self.base.root.directory.into_iter().chain(self.base.root.packs).collect();
+        let bytes = self.pages.prefetch_reached(roots, moves).await?;
+        let rows = reached(self.base.root.directory, TreeKind::Directory, moves, &self.pages).await?;
+        self.pages.forget();
+        let tables = rows.into_iter().filter_map(|(key, value)| Some((key, value.at?)));
+        Ok((tables.filter(|(_, at)| moves.reaches(at)).collect(), bytes))
+    }
+
+    /// Bytes of each content pack that are referred to. A block that several units share counts for each of them.
+    async fn live(&self, moves: &Moves) -> Result<BTreeMap<Segment, u64>> {
+        let (tables, _) = self.reached_tables(moves).await?;
+        let mut live = BTreeMap::new();
+        for batch in tables.chunks(BATCH) {
+            self.pages.prefetch_reached(batch.iter().map(|(_, root)| *root).collect(), moves).await?;
+            for (_, root) in batch {
+                for at in blocks(*root, moves, &self.pages).await?.into_keys() {
+                    if matches!(at.segment, Segment::Pack(..)) {
+                        *live.entry(at.segment).or_insert(0) += u64::from(at.len);
+                    }
+                }
+            }
+            self.pages.forget();
+        }
+        Ok(live)
+    }
+
+    /// Copies blocks and table pages, unit by unit.
+    async fn copy(&mut self, moves: &Moves) -> Result<()> {
+        let (tables, _) = self.reached_tables(moves).await?;
+        for batch in tables.chunks(BATCH) {
+            self.pages.prefetch_reached(batch.iter().map(|(_, root)| *root).collect(), moves).await?;
+            let mut wanted: Vec<(Ref, Contents)> = Vec::new();
+            let mut from = 0;
+            let mut bytes = 0;
+            for (n, (_, root)) in batch.iter().enumerate() {
+                for (at, contents) in blocks(*root, moves, &self.pages).await? {
+                    if moves.moves(&at) && !self.moved.contains_key(&at) {
+                        bytes += u64::from(at.len);
+                        wanted.push((at, contents));
+                    }
+                }
+                if bytes >= BATCH_BYTES || n + 1 == batch.len() {
+                    self.copy_blocks(std::mem::take(&mut wanted)).await?;
+                    bytes = 0;
+                    for (_, root) in &batch[from..=n] {
+                        let out = &mut self.shelf.pages;
+                        relocate(Some(*root), TreeKind::Table, moves, &mut self.moved, &self.pages, out).await?;
+                        self.shelf.turn().await?;
+                    }
+                    from = n + 1;
+                }
+            }
+            self.pages.forget();
+        }
+        Ok(())
+    }
+
+    async fn copy_blocks(&mut self, wanted: Vec<(Ref, Contents)>) -> Result<()> {
+        let away = wanted.iter().map(|(at, _)| *at).filter(|at| self.pages.held(at).is_none()).collect();
+        let fetched: BTreeMap<Ref, Bytes> = fetch(self.ledger, away).await?;
+        for (at, contents) in wanted {
+            // Units of one transaction may share a block.
+            if self.moved.contains_key(&at) {
+                continue;
+            }
+            let record = self.pages.held(&at).or_else(|| fetched.get(&at).cloned());
+            let record = record.ok_or_else(|| self.ledger.gone(&at))?;
+            // Damage must not spread: a copy would outlive the original.
+            if record::length(&record, record::BLOCK)? != record.len() {
+                return Err(Error::damaged(format!("a block at {at:?} has another length than its reference says")));
+            }
+            let new = self.shelf.block(&record, contents).await?;
+            self.moved.insert(at, new);
+        }
+        Ok(())
+    }
+}
+
+fn metadata(packs: &PackRows) -> BTreeSet<Segment> {
+    packs.iter().filter(|(_, row)| row.metadata).map(|(segment, _)| *segment).collect()
+}
+
+/// The metadata packs that move along with `bytes` of pages from the log, and whether that is all of them: the newest
+/// ones, as long as they are smaller than twice what moves already.
+fn levels(packs: &PackRows, bytes: u64) -> (BTreeSet<Segment>, bool) {
+    let mut generations: BTreeMap<Seq, (u64, Vec<Segment>)> = BTreeMap::new();
+    for (segment, row) in packs.iter().filter(|(_, row)| row.metadata) {
+        let generation = generations.entry(row.seq).or_default();
+        generation.0 += row.size;
+        generation.1.push(*segment);
+    }
+    let mut moves = BTreeSet::new();
+    let mut sum = bytes;
+    let all = generations.len();
+    let mut taken = 0;
+    for (size, segments) in generations.into_values().rev() {
+        if size >= sum.saturating_mul(2) {
+            break;
+        }
+        sum = sum.saturating_add(size);
+        moves.extend(segments);
+        taken += 1;
+    }
+    (moves, taken == all)
+}
+
+/// Content packs of which less than half is referred to, and small ones when there are several.
+fn worth_joining(packs: &PackRows, live: &BTreeMap<Segment, u64>) -> BTreeSet<Segment> {
+    let contents = || packs.iter().filter(|(_, row)| !row.metadata);
+    let half_dead = |segment: &Segment, row: &PackRow| live.get(segment).copied().unwrap_or(0) * 2 < row.size;
+    let mut out: BTreeSet<Segment> =
+        contents().filter(|(segment, row)| half_dead(segment, row)).map(|(segment, _)| *segment).collect();
+    let small: Vec<Segment> = contents().filter(|(_, row)| row.size < SMALL).map(|(segment, _)| *segment).collect();
+    if small.len() > 1 {
+        out.extend(small);
+    }
+    out
+}
+
+/// Everything copied, and what has to become of it in the entry.
+struct Plan {
+    mark: Mark,
+    full: bool,
+    moves: Moves,
+    moved: BTreeMap<Ref, Ref>,
+    /// The trees of the base with everything in its new place.
+    directory: Option<Ref>,
+    packs: Option<Ref>,
+    checkpoint: Option<Ref>,
+    stored: Vec<Stored>,
+    page_bytes: u64,
+    content_bytes: u64,
+    dropped: BTreeMap<Segment, PackRow>,
+    /// Rows of packs whose live bytes were counted.
+    recounted: BTreeMap<Segment, PackRow>,
+    /// What others changed since the base.
+    changed: BTreeSet<Unit>,
+    introduced: Vec<(Seq, PackId, u64, Seq)>,
+    tail: u64,
+}
+
+impl Plan {
+    fn done(&self, seq: Seq) -> Checkpoint {
+        Checkpoint::Done {
+            seq,
+            cut: self.moves.cut,
+            full: self.full,
+            pages: self.page_bytes,
+            contents: self.content_bytes,
+            introduced: self.stored.len() as u64,
+            dropped: self.dropped.len() as u64,
+        }
+    }
+
+    /// Rows of the pack table: what others introduced, what this does, what nothing refers to any more.
+    fn pack_edits(&self, seq: Seq) -> Vec<Edit> {
+        let mut edits: BTreeMap<Vec<u8>, Option<Value>> = BTreeMap::new();
+        for (base, id, size, seq) in &self.introduced {
+            let (key, value) = introduction(*base, *id, *size, *seq);
+            edits.insert(key, Some(value));
+        }
+        for Stored { base, id, size, metadata } in &self.stored {
+            let row = PackRow { size: *size, live: *size, seq, metadata: *metadata };
+            edits.insert(pack_key(false, *base, *id), Some(pack_value(&row)));
+        }
+        for (segment, row) in &self.recounted {
+            if let Segment::Pack(base, id) = segment {
+                edits.insert(pack_key(false, *base, *id), Some(pack_value(row)));
+            }
+        }
+        for (segment, row) in &self.dropped {
+            if let Segment::Pack(base, id) = segment {
+                edits.insert(pack_key(false, *base, *id), None);
+                edits.insert(pack_key(true, *base, *id), Some(pack_value(&PackRow { live: 0, seq, ..*row })));
+            }
+        }
+        edits.into_iter().map(|(key, value)| Edit { key, value }).collect()
+    }
+}
+
+#[async_trait]
+impl Build for Plan {
+    fn pass(&mut self, entry: &Entry) -> bool {
+        for tx in &entry.txs {
+            self.changed.extend(tx.units.iter().map(|unit| unit.unit.clone()));
+            self.introduced.extend(tx.packs.iter().map(|(base, id, size)| (*base, *id, *size, entry.state.seq)));
+            self.tail = self.tail.saturating_add(tx.len);
+        }
+        // C3: it may have moved the same things, or raised H above what was uploaded.
+        !entry.txs.iter().any(|tx| tx.kind.is_maintenance())
+    }
+
+    async fn build(&mut self, base: &State, pages: &Pages<'_>) -> Result<Option<Maintenance>> {
+        if self.stored.iter().any(|pack| pack.base <= base.root.horizon) {
+            return Ok(None);
+        }
+        // C2: units that changed since keep their tables; what these still refer to in the old places is replaced.
+        let keys: Vec<&[u8]> = self.changed.iter().map(|unit| unit.as_str().as_bytes()).collect();
+        let rows = lookup(base.root.directory.as_ref(), TreeKind::Directory, &keys, pages).await?;
+        let mut sink = PageSink::append(section()?);
+        let mut moved = self.moved.clone();
+        let mut directory = Vec::with_capacity(keys.len());
+        for (key, value) in keys.into_iter().zip(rows) {
+            let Some(mut value) = value else {
+                return Err(Error::damaged("a unit that an entry changed is not in the directory"));
+            };
+            read_unit_value(&value)?;
+            value.at = relocate(value.at, TreeKind::Table, &self.moves, &mut moved, pages, &mut sink).await?;
+            directory.push(Edit { key: key.to_vec(), value: Some(value) });
+        }
+        let PageSink::Append { out: section, .. } = sink else { return Err(Error::internal("page sink")) };
+        let root = Root {
+            directory: self.directory,
+            packs: self.packs,
+            minlog: self.moves.cut,
+            checkpoint: self.checkpoint.or(base.root.checkpoint),
+            tail: self.tail,
+            ..base.root.clone()
+        };
+        Ok(Some(Maintenance {
+            kind: TxKind::Checkpoint,
+            tx: self.mark.tx,
+            change: self.mark.change,
+            author: self.mark.author.clone(),
+            message: self.message(),
+            root,
+            directory,
+            packs: self.pack_edits(base.seq.next()),
+            introduced: self.stored.iter().map(|pack| (pack.base, pack.id, pack.size)).collect(),
+            section,
+        }))
+    }
+}
+
+impl Plan {
+    fn message(&self) -> String {
+        let what = if self.full { "full checkpoint" } else { "checkpoint" };
+        format!("{what}: nothing below entry {} is needed for the state", self.moves.cut)
+    }
+}
