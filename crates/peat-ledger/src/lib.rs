@@ -8,8 +8,8 @@ mod ledger;
 mod model;
 
 pub use ledger::{
-    Checkpoint, Checkpointing, Collected, Collecting, Commit, Dead, Doomed, Follow, GcPlan, Ledger, LogLine, NewLedger, ObjectKind,
-    Scoped, Tail, Verified,
+    Checkpoint, Checkpointing, Collected, Collecting, Commit, Dead, Doomed, Follow, GcPlan, Ledger, LogLine, NewLedger,
+    ObjectKind, Scoped, Tail, Verified,
 };
 pub use model::{
     Beat, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, NewContent, NsInfo, Op, OpRecord,

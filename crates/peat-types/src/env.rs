@@ -45,11 +45,12 @@ pub enum Mutation {
     Starve,
     NoHorizon,
     NoTable,
-    NoExt,
     NoFloorCheck,
     NoReaderFloor,
     NoMinlog,
     StaleLive,
+    NoRebase,
+    NoVoid,
 }
 
 /// Clock, sleep, randomness and a snapshot of the environment variables, handed to every room.

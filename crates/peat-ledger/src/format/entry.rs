@@ -43,8 +43,7 @@ pub async fn build_entry(
     let edits = unit_edits(state, sections, seq, &mut root, pages).await?;
     root.directory = apply(root.directory, TreeKind::Directory, &edits, pages, &mut sink).await?;
     let introduced = sections.iter().flat_map(|section| &section.head.packs);
-    let edits: BTreeMap<_, _> = introduced.map(|(base, id, size)| introduction(*base, *id, *size, seq))
-        .collect();
+    let edits: BTreeMap<_, _> = introduced.map(|(base, id, size)| introduction(*base, *id, *size, seq)).collect();
     let edits: Vec<Edit> = edits.into_iter().map(|(key, value)| Edit { key, value: Some(value) }).collect();
     root.packs = apply(root.packs, TreeKind::Packs, &edits, pages, &mut sink).await?;
 

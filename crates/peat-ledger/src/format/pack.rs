@@ -15,8 +15,8 @@ use super::cbor::{self, Fields, bad};
 use super::header::{KIND_PACK, PREAMBLE, header_len, preamble};
 use super::page::{Page, PageSink};
 use super::record::{self, Pack};
-use super::varint::Reader;
 use super::row::check_row;
+use super::varint::Reader;
 use super::{VERSION, damaged, unsupported};
 use crate::model::{Ref, Segment};
 

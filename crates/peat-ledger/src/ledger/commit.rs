@@ -172,11 +172,22 @@ impl<'a> Attempt<'a> {
         if losses > 0 && self.ledger.env.mutated(Mutation::NoPrecond) {
             return Ok(None);
         }
-        let why = format::check(own, &self.base, &self.pages).await?;
+        let why = self.check(own).await?;
         if let Some(Dead::Moved(unit)) = &why {
             self.ledger.busy.contested(&self.ledger.env, unit);
         }
         Ok(why.map(|why| Commit::Lost { passed: std::mem::take(&mut self.passed), why }))
+    }
+
+    /// R1, R2 and R3 of any section on the base.
+    async fn check(&self, section: &Section) -> Result<Option<Dead>> {
+        let why = format::check(section, &self.base, &self.pages).await?;
+        let env = &self.ledger.env;
+        Ok(why.filter(|why| match why {
+            Dead::Moved(_) => true,
+            Dead::Horizon => !env.mutated(Mutation::NoHorizon),
+            Dead::Gone => !env.mutated(Mutation::NoTable),
+        }))
     }
 
     /// The next entry around the own section and whatever of `peers` can be carried; the answer also tells whether any

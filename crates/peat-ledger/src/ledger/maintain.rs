@@ -183,12 +183,7 @@ impl Ledger {
     ///
     /// # Errors
     /// What the store says. A store that refuses deletions is not an error.
-    pub async fn gc(
-        &self,
-        plan: &GcPlan,
-        how: &Collecting,
-        progress: &(dyn Fn(u64, u64) + Sync),
-    ) -> Result<Collected> {
+    pub async fn gc(&self, plan: &GcPlan, how: &Collecting, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Collected> {
         Box::pin(collect::run(self, plan, how, progress)).await
     }
 

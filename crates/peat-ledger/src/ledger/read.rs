@@ -316,7 +316,9 @@ impl Ledger {
         Ok(match entries.last() {
             None => Follow::Unchanged,
             // R6: slots below K are void, even when they happen to be there still.
-            Some(last) if last.state.root.keep > state.seq.next() => Follow::Jump(Box::new(last.state.clone())),
+            Some(last) if last.state.root.keep > state.seq.next() && !self.env.mutated(Mutation::NoReaderFloor) => {
+                Follow::Jump(Box::new(last.state.clone()))
+            }
             Some(_) => Follow::Entries(entries),
         })
     }

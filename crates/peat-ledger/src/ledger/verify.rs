@@ -4,17 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures::stream::{self, StreamExt};
 use peat_objects::Range;
-use peat_types::{Error, Kind, Result, Seq, Unit};
+use peat_types::{Error, ItemPath, Kind, Result, Seq, Unit};
 use setsum::Setsum;
 
 use super::pages::{NoCache, Pages};
-use super::{Ledger, Verified, contents, key, log, tables};
+use super::{Ledger, Verified, contents, key, log};
 use crate::format;
-use crate::model::{Content, Entry, FileRow, Ref, Segment, State, UnitRow};
+use crate::model::{Content, Entry, FileRow, Rank, Ref, Segment, State, UnitRow};
 
 const PARALLEL: usize = 16;
 /// Contents read and hashed together.
 const BATCH: u64 = 32 << 20;
+
+type Files = Vec<(Rank, ItemPath, FileRow)>;
 
 struct Check<'a> {
     ledger: &'a Ledger,
@@ -28,6 +30,12 @@ pub(super) async fn verify(ledger: &Ledger, deep: bool) -> Result<Verified> {
     let Some(head) = check.log().await? else { return Ok(check.out) };
     check.packs_present().await?;
     check.head(&head, deep).await?;
+    if deep {
+        let pinned = head.root.pins.iter().map(|(_, seq)| *seq);
+        for seq in pinned.chain([head.root.floor]).filter(|seq| *seq != head.seq).collect::<BTreeSet<_>>() {
+            check.older(seq).await?;
+        }
+    }
     Ok(check.out)
 }
 
@@ -102,11 +110,8 @@ impl Check<'_> {
         let (seq, root) = (entry.state.seq, &entry.state.root);
         let object = key::log(seq);
         let stop = "stop all writers and compare with a backup";
-        if !(root.keep <= root.floor
-            && root.floor <= seq
-            && root.horizon <= seq
-            && root.keep <= root.minlog.max(root.keep))
-        {
+        let ordered = root.keep <= root.floor && root.floor <= root.horizon && root.horizon <= seq;
+        if !ordered || root.keep > root.minlog {
             self.find(&object, "its horizons are out of order", stop);
         }
         let Some(before) = before.filter(|before| before.state.seq.next() == seq) else { return };
@@ -131,6 +136,19 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Whether a reference lies in an object that exists and, for the state after `head`, may not be removed.
+    fn is_kept(&mut self, at: &Ref, head: &State, live: &BTreeSet<Segment>, from: &str) {
+        self.resolves(at, from);
+        let kept = match at.segment {
+            Segment::Log(seq) => seq >= head.root.minlog,
+            segment @ Segment::Pack(..) => live.contains(&segment),
+        };
+        if !kept {
+            let what = format!("{from} refers to it although it may be removed");
+            self.find(key::segment(at.segment), what, "commit the file again before garbage is collected");
+        }
+    }
+
     /// Whether a reference lies in an object that exists.
     fn resolves(&mut self, at: &Ref, from: &str) {
         let end = at.off.saturating_add(u64::from(at.len));
@@ -151,12 +169,21 @@ impl Check<'_> {
             (Err(error), _) | (_, Err(error)) => return self.note(&object, error),
         };
         let mut live = BTreeSet::new();
-        for (_, base, id, row) in packs.iter().filter(|(dropped, ..)| !dropped) {
-            live.insert(Segment::Pack(*base, *id));
-            if self.sizes.get(&Segment::Pack(*base, *id)).is_some_and(|size| *size != row.size) {
-                let what = format!("does not have the {} bytes the pack table says", row.size);
-                self.find(key::pack(*base, *id), what, "restore it from a backup");
+        for (dropped, base, id, row) in &packs {
+            if !dropped {
+                live.insert(Segment::Pack(*base, *id));
             }
+            let what = match self.sizes.get(&Segment::Pack(*base, *id)) {
+                Some(size) if *size == row.size => continue,
+                Some(_) => format!("does not have the {} bytes the pack table says", row.size),
+                // States before it was dropped are no longer kept.
+                None if *dropped && row.seq <= head.root.floor => continue,
+                None => "is missing although states that are kept need it".to_owned(),
+            };
+            self.find(key::pack(*base, *id), what, "restore it from a backup");
+        }
+        for at in pages.fetched() {
+            self.is_kept(&at, head, &live, &object);
         }
         let (mut files, mut bytes, mut sum) = (0, 0, Setsum::default());
         let mut complete = true;
@@ -194,26 +221,17 @@ impl Check<'_> {
         live: &BTreeSet<Segment>,
         deep: bool,
     ) -> Result<(u64, u64, Setsum)> {
-        let table = tables::tables(self.ledger, &[row], &NoCache).await?.pop().unwrap_or_default();
+        let (table, mut places) = self.table(row).await?;
         let mut sum = Setsum::default();
-        let mut blocks: BTreeSet<Ref> = row.table.into_iter().collect();
         for (_, path, file) in &table {
             sum += format::setsum_of(unit, path, file);
             if let Content::At(at) = &file.content {
-                blocks.insert(at.block);
+                places.insert(at.block);
             }
         }
         let from = format!("unit {unit}");
-        for at in &blocks {
-            self.resolves(at, &from);
-            let kept = match at.segment {
-                Segment::Log(seq) => seq >= head.root.minlog,
-                segment @ Segment::Pack(..) => live.contains(&segment),
-            };
-            if !kept {
-                let what = format!("{from} refers to it although it may be removed");
-                self.find(key::segment(at.segment), what, "commit the file again before garbage is collected");
-            }
+        for at in &places {
+            self.is_kept(at, head, live, &from);
         }
         let (files, bytes) = (table.len() as u64, table.iter().map(|(_, _, file)| file.size).sum());
         if (files, bytes) != (row.files, row.bytes) {
@@ -224,6 +242,42 @@ impl Check<'_> {
             self.contents(&from, table.iter().map(|(_, _, file)| file)).await?;
         }
         Ok((files, bytes, sum))
+    }
+
+    /// Files of a unit, and where the pages lie that say so.
+    async fn table(&self, row: &UnitRow) -> Result<(Files, BTreeSet<Ref>)> {
+        let pages = Pages::new(self.ledger, &NoCache);
+        pages.prefetch_trees(row.table.into_iter().collect()).await?;
+        Ok((format::table(row, &pages).await?, pages.fetched()))
+    }
+
+    /// Whether everything that an older state which is kept refers to is there.
+    async fn older(&mut self, seq: Seq) -> Result<()> {
+        let object = key::log(seq);
+        let Some(entry) = self.ledger.entry(seq).await? else {
+            self.find(&object, "is missing although its state is kept", "restore it from a backup");
+            return Ok(());
+        };
+        let rows = match Pages::new(self.ledger, &NoCache).directory(&entry.state).await {
+            Ok(rows) => rows,
+            Err(error) => return self.note(&object, error),
+        };
+        for (unit, row) in &rows {
+            let from = format!("unit {unit} as of entry {seq}");
+            match self.table(row).await {
+                Ok((table, places)) => {
+                    let blocks = table.iter().filter_map(|(_, _, file)| match &file.content {
+                        Content::At(at) => Some(at.block),
+                        Content::Tiny(_) => None,
+                    });
+                    for at in blocks.chain(places).collect::<BTreeSet<_>>() {
+                        self.resolves(&at, &from);
+                    }
+                }
+                Err(error) => self.note(&from, error)?,
+            }
+        }
+        Ok(())
     }
 
     async fn contents<'f>(&mut self, from: &str, files: impl Iterator<Item = &'f FileRow>) -> Result<()> {

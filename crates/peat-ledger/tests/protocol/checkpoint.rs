@@ -192,7 +192,6 @@ async fn r3_a_transaction_planned_before_a_checkpoint_is_planned_again() {
     assert_eq!(entered, seq.next());
     cut_off(&bench.memory, seq).await;
     assert_eq!(files(&bench.ledger, &bench.state).await.expect("files")[&("model/1".into(), "latest".into())], "new");
-
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,7 +203,8 @@ async fn a_checkpoint_does_not_hold_up_units_that_nothing_was_moved_of() {
     checkpoint(&bench.ledger, &forced()).await;
     sync(&mut bench).await;
     bench.put("model/02", &[("latest", b"y")]).await;
-    let drafts = [bench.draft("model/03", &[("latest", b"y")]).await, bench.draft("model/02", &[("latest", b"z")]).await];
+    let drafts =
+        [bench.draft("model/03", &[("latest", b"y")]).await, bench.draft("model/02", &[("latest", b"z")]).await];
     checkpoint(&bench.peer(3).await.ledger, &forced()).await;
     let sent = bench.send(&drafts[0]).await;
     assert!(matches!(sent, Commit::Committed { .. }), "{sent:?}");
@@ -269,7 +269,16 @@ async fn c2_units_that_changed_meanwhile_keep_their_change() {
         cut_off(&bench.memory, next).await;
         sync(&mut bench).await;
         files(&bench.ledger, &bench.state).await.expect("files");
-        assert!(bench.ledger.verify(true).await.expect("verified").findings.iter().all(|(_, what, _)| what.contains("missing although")));
+        assert!(
+            bench
+                .ledger
+                .verify(true)
+                .await
+                .expect("verified")
+                .findings
+                .iter()
+                .all(|(_, what, _)| what.contains("missing although"))
+        );
     }
 }
 

@@ -53,7 +53,7 @@ async fn a10_states_of_the_retention_stay_and_older_ones_go() {
     let mark = bench.mark();
     let (plan, done) = collect(&bench.ledger, &keep(30)).await;
     let requests = bench.metered.meter().since(&mark).total().requests - done.deleted.len() as u64;
-    assert!(requests <= 14, "{requests} requests besides deletions");
+    assert!(requests <= 15, "{requests} requests besides deletions");
     // Work of the days 0, 15, 30, 45 and 60: the state of day 30 is that of the work of day 15 until then.
     assert_eq!(plan.floor, (Seq(0), Seq(27)));
     assert_eq!(plan.horizon.1, Seq(36), "a day ago");
@@ -69,7 +69,8 @@ async fn a10_states_of_the_retention_stay_and_older_ones_go() {
     let after = bench.memory.keys();
     let mut gone: Vec<_> = before.into_iter().filter(|key| !after.contains(key)).collect();
     let mut said: Vec<_> = plan.doomed.iter().map(|doomed| doomed.key.clone()).collect();
-    (gone.sort(), said.sort());
+    gone.sort();
+    said.sort();
     assert_eq!(gone, said);
     // Again: nothing to do, and nothing is written.
     let (plan, done) = collect(&bench.ledger, &keep(30)).await;

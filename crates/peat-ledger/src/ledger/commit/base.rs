@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peat_types::{Kind, Result, Seq};
+use peat_types::{Kind, Mutation, Result, Seq};
 
 use super::{Attempt, holds, void};
 use crate::ledger::read::Stop;
@@ -19,7 +19,8 @@ impl Attempt<'_> {
     /// ever removed. Later, the head is asked (R6).
     pub(super) async fn valid(&self, slot: Seq) -> Result<bool> {
         let age = self.ledger.env.monotonic().saturating_sub(self.read_at);
-        if age < Duration::from_millis(self.ledger.info.params.fresh_ms) {
+        let fresh = age < Duration::from_millis(self.ledger.info.params.fresh_ms);
+        if fresh || self.ledger.env.mutated(Mutation::NoFloorCheck) {
             return Ok(true);
         }
         let head = self.ledger.glance_head(self.ledger.known(self.base.seq)).await?;

@@ -202,7 +202,7 @@ impl Attempt<'_> {
             TxKind::Start if busy::age(&object.meta).is_some_and(|age| age < START_MAX) => {}
             TxKind::Start | TxKind::Genesis | TxKind::Moved | TxKind::Checkpoint | TxKind::Gc => return None,
         }
-        match format::check(&staged.section, &self.base, &self.pages).await {
+        match self.check(&staged.section).await {
             Ok(None) => Some(staged.section),
             // Final for its id (R7).
             Ok(Some(_)) => useless(),

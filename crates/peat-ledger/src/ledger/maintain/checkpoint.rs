@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
-use peat_types::{Error, PackId, Result, Seq, Unit};
+use peat_types::{Error, Mutation, PackId, Result, Seq, Unit};
 
 use super::enter::{Build, Entered, Mark, enter};
 use super::shelf::{Shelf, Stored};
@@ -133,6 +133,8 @@ impl<'a> Planner<'a> {
             content_bytes: self.shelf.content_bytes,
             dropped,
             recounted,
+            no_rebase: self.ledger.env.mutated(Mutation::NoRebase),
+            no_void: self.ledger.env.mutated(Mutation::NoVoid),
             changed: BTreeSet::new(),
             introduced: Vec::new(),
             tail: 0,
@@ -303,6 +305,9 @@ struct Plan {
     dropped: BTreeMap<Segment, PackRow>,
     /// Rows of packs whose live bytes were counted.
     recounted: BTreeMap<Segment, PackRow>,
+    /// Rules that a test switched off.
+    no_rebase: bool,
+    no_void: bool,
     /// What others changed since the base.
     changed: BTreeSet<Unit>,
     introduced: Vec<(Seq, PackId, u64, Seq)>,
@@ -357,7 +362,7 @@ impl Build for Plan {
             self.tail = self.tail.saturating_add(tx.len);
         }
         // C3: it may have moved the same things, or raised H above what was uploaded.
-        !entry.txs.iter().any(|tx| tx.kind.is_maintenance())
+        self.no_void || !entry.txs.iter().any(|tx| tx.kind.is_maintenance())
     }
 
     async fn build(&mut self, base: &State, pages: &Pages<'_>) -> Result<Option<Maintenance>> {
@@ -375,7 +380,9 @@ impl Build for Plan {
                 return Err(Error::damaged("a unit that an entry changed is not in the directory"));
             };
             read_unit_value(&value)?;
-            value.at = relocate(value.at, TreeKind::Table, &self.moves, &mut moved, pages, &mut sink).await?;
+            if !self.no_rebase {
+                value.at = relocate(value.at, TreeKind::Table, &self.moves, &mut moved, pages, &mut sink).await?;
+            }
             directory.push(Edit { key: key.to_vec(), value: Some(value) });
         }
         let PageSink::Append { out: section, .. } = sink else { return Err(Error::internal("page sink")) };

@@ -240,7 +240,8 @@ async fn sweep(
     let judge = Judge { root: &head.root, packs: &packs };
     let mut out = Collected { entry, ..Collected::default() };
     let of = plan.doomed.len() as u64;
-    super::sweep::delete(ledger, plan, &|name| judge.may_go(name), give_up, &mut out, &|done| progress(done, of)).await?;
+    super::sweep::delete(ledger, plan, &|name| judge.may_go(name), give_up, &mut out, &|done| progress(done, of))
+        .await?;
     Ok(out)
 }
 

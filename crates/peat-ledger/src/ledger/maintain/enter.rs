@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use peat_objects::Created;
-use peat_types::{ChangeId, EntryId, Error, Kind, Result, TxId};
+use peat_types::{ChangeId, EntryId, Error, Kind, Mutation, Result, TxId};
 
 use crate::format::maintain::{self, Maintenance};
 use crate::format::{self, Writer};
@@ -118,7 +118,7 @@ async fn confirm(ledger: &Ledger, entry: Box<Entry>) -> Result<Entered> {
     let seq = entry.state.seq;
     ledger.env.step("maintain.entered").await;
     match ledger.head_entry(ledger.known(seq)).await {
-        Ok(head) if head.state.root.keep > seq => Ok(Entered::Void),
+        Ok(head) if head.state.root.keep > seq && !ledger.env.mutated(Mutation::NoFloorCheck) => Ok(Entered::Void),
         Ok(head) => Ok(Entered::Yes(entry, Box::new(head))),
         Err(error) if error.kind() == Kind::Offline => Ok(Entered::Unknown(error)),
         Err(error) => Err(error),
