@@ -9,7 +9,7 @@ use bytes::Bytes;
 use nix::sys::resource::{UsageWho, getrusage};
 use peat_clone::{
     Change, Durability, Hydration, Interrupted, LocalClone, NewChange, NewNamespace, Options, Plan, PlanContent,
-    PlanOp, Planner, Rank, Refusal, Silent, View,
+    PlanOp, Planner, Rank, Refusal, Silent, Together, View,
 };
 use peat_objects::{Meter, OpenOptions, PrefixStore, StoreUrl, open};
 use peat_types::{Env, Unit};
@@ -28,7 +28,7 @@ pub(crate) struct Committed {
 }
 
 /// Puts the first content of a change at the path in its payload.
-struct OneFile;
+pub(crate) struct OneFile;
 
 #[async_trait]
 impl Planner for OneFile {
@@ -70,6 +70,7 @@ pub(crate) async fn commits(
             repo_id: owner.to_owned(),
             hydration: Hydration::Lazy,
             durability: Durability::Synced,
+            together: Together::default(),
             user: "bench".to_owned(),
             host: "bench".to_owned(),
             reporter: Arc::new(Silent),

@@ -8,6 +8,7 @@ mod commit;
 mod data;
 mod measure;
 mod table;
+mod writers;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,7 +26,7 @@ pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 #[command(about)]
 struct Options {
     #[command(subcommand)]
-    internal: Option<Internal>,
+    other: Option<Other>,
     /// The binary to measure; by default `peat` beside this program
     #[arg(long)]
     peat: Option<PathBuf>,
@@ -44,7 +45,12 @@ struct Options {
 }
 
 #[derive(Debug, Subcommand)]
-enum Internal {
+enum Other {
+    /// Measures many writers at once on a real server
+    Writers(writers::Load),
+    /// Is one of the writers (used by the benchmark itself)
+    #[command(hide = true)]
+    Writer(writers::Worker),
     /// Runs one command and prints what it took (used by the benchmark itself)
     #[command(hide = true, disable_help_flag = true)]
     Measure {
@@ -59,17 +65,23 @@ enum Internal {
 #[allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)] // the table is this program's output
 fn main() -> Result<(), Failure> {
     let options = Options::parse();
-    match &options.internal {
-        Some(Internal::Measure { command }) => {
+    match &options.other {
+        Some(Other::Measure { command }) => {
             let (program, args) = command.split_first().ok_or("no command")?;
             println!("{}", measure::measured(Path::new(program), args)?);
             return Ok(());
         }
-        Some(Internal::Commits { url, owner, dir, rounds }) => {
+        Some(Other::Commits { url, owner, dir, rounds }) => {
             let env = peat_types::Env::system(std::env::vars());
             let took = runtime()?.block_on(commit::commits(&env, url, owner, dir, *rounds))?;
             println!("{}", serde_json::to_string(&took)?);
             return Ok(());
+        }
+        Some(Other::Writer(worker)) => return writers::worker(worker),
+        Some(Other::Writers(load)) => {
+            let text = writers::writers(load)?;
+            print!("{text}");
+            return load.out.as_deref().map_or(Ok(()), |out| writers::replace(out, "writers", &text));
         }
         None => {}
     }
@@ -86,10 +98,8 @@ fn main() -> Result<(), Failure> {
     }
     print!("{text}");
     if let Some(out) = &options.out {
-        std::fs::write(
-            out,
-            format!("# Results\n\nMade by `cargo run --release -p peat-bench -- --out {}`.\n{text}", out.display()),
-        )?;
+        let how = format!("\nMade by `cargo run --release -p peat-bench -- --out {}`.\n{text}", out.display());
+        writers::replace(out, "commands", &how)?;
     }
     Ok(())
 }

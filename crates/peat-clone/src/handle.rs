@@ -39,6 +39,8 @@ pub(crate) struct Inner {
     pub(crate) journal: Journal,
     pub(crate) tree: Tree,
     pub(crate) runs: Runs,
+    /// Held by whoever asks for the head, while others of this process would ask the same.
+    pub(crate) looking: tokio::sync::Mutex<()>,
     pub(crate) id: CloneId,
     pub(crate) instance: InstanceId,
 }
@@ -99,6 +101,7 @@ impl LocalClone {
             .with_code("fork")
             .with_hint("the store was replaced: nothing was touched here; clone the new one into another folder"));
         }
+        let ledger = ledger.with_together(options.together);
         found.identity.info = Some(ledger.info().clone());
         let db = Db::open(&env, &options).await?;
         found.identity.save(&env, &options)?;
@@ -106,7 +109,8 @@ impl LocalClone {
         let journal = Journal::new(options.dir.join("journal"), options.durability);
         let tree = Tree::new(options.dir.join("tree"));
         let runs = Runs::new(options.dir.join("run"));
-        Ok(Self(Arc::new(Inner { options, env, planner, ledger, db, journal, tree, runs, id, instance })))
+        let looking = tokio::sync::Mutex::default();
+        Ok(Self(Arc::new(Inner { options, env, planner, ledger, db, journal, tree, runs, looking, id, instance })))
     }
 
     /// Identity of this clone.

@@ -30,4 +30,4 @@ pub use planner::{Interrupted, Plan, PlanContent, PlanOp, Planner, Refusal, View
 pub use report::{Finding, LeaseInfo};
 
 // What a caller needs to read the answers of this room.
-pub use peat_ledger::{FileRow, Lease, LogLine, NsInfo, Params, Rank, Verified};
+pub use peat_ledger::{FileRow, Lease, LogLine, NsInfo, Params, Rank, Together, Verified};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use peat_ledger::Params;
+use peat_ledger::{Params, Together};
 use peat_objects::Store;
 use peat_types::{ChangeId, Namespace, Timestamp, Unit};
 
@@ -25,6 +25,8 @@ pub struct Options {
     pub hydration: Hydration,
     /// How hard the journal tries to survive a power cut.
     pub durability: Durability,
+    /// How writers that come at the same time get on with one another; the default, but for benchmarks.
+    pub together: Together,
     /// For people: who works here.
     pub user: String,
     /// For people: on which machine.

@@ -3,11 +3,14 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::{World, change_append, change_end, change_put, new_run, unit};
+use futures::future::join_all;
 use peat_clone::Scope;
-use peat_objects::Op;
+use peat_objects::{Fault, Op};
+use peat_types::Seq;
 
 /// Probe, create, create.
 #[tokio::test(start_paused = true)]
@@ -138,4 +141,26 @@ async fn a_scoped_pull_makes_the_probe_of_the_begin_unnecessary() {
     let (ended, requests) = b.counted(run.end(change_end("model/x"))).await;
     ended.unwrap();
     assert_eq!(requests.total(), 1, "{requests}");
+}
+
+/// One is under way, then one carries all who came meanwhile.
+#[tokio::test(start_paused = true)]
+async fn changes_of_one_process_that_come_at_once_are_two_creates() {
+    let world = World::new(8);
+    let (a, b) = (world.open("a").await, world.open("b").await);
+    a.put("model/x", "data/0", "1").await;
+    b.pull().await;
+    for round in 0..3 {
+        world.env.sleep(Duration::from_secs(60)).await;
+        b.faults.script_times(Op::Create, |_| true, 1, 3, Fault::Slow(Duration::from_millis(30)));
+        let changes = (0..40).map(|n| b.clone.commit(change_append(&format!("model/{n}"), "1")));
+        let (done, requests) = b.counted(join_all(changes)).await;
+        let seqs: BTreeSet<Seq> = done.into_iter().map(|done| done.unwrap().seq).collect();
+        b.faults.heal();
+        assert_eq!((seqs.len(), requests.of(Op::Create)), (2, 2), "{requests}");
+        // Nobody wrote since: only the first time somebody has to ask.
+        assert_eq!(requests.total(), if round == 0 { 3 } else { 2 }, "{requests}");
+    }
+    a.pull().await;
+    assert_eq!(a.facts(), b.facts());
 }

@@ -7,6 +7,7 @@ mod contents;
 mod create;
 mod find;
 mod key;
+mod local;
 mod log;
 mod maintain;
 mod pages;
@@ -29,6 +30,8 @@ pub use self::maintain::{Checkpoint, Checkpointing, Collected, Collecting, Doome
 
 use self::busy::Busy;
 use self::commit::Attempt;
+use self::local::Local;
+pub use self::local::Together;
 use self::pages::Pages;
 use crate::model::{Beat, Draft, Entry, FileRow, NsInfo, PageCache, Params, Rank, State, TxHead, UnitRow};
 
@@ -57,6 +60,9 @@ pub struct Ledger {
     seen: Arc<AtomicU64>,
     /// What was noticed about other writers.
     busy: Arc<Busy>,
+    /// The writers of this process.
+    local: Arc<Local>,
+    together: Together,
 }
 
 /// What follows a position.
@@ -182,7 +188,15 @@ impl Ledger {
             instance,
             seen: Arc::default(),
             busy: Arc::default(),
+            local: Arc::default(),
+            together: Together::default(),
         }
+    }
+
+    /// This handle with another way of dealing with writers that come at the same time.
+    #[must_use]
+    pub fn with_together(self, together: Together) -> Self {
+        Self { together, ..self }
     }
 
     /// Its `ns.json`.

@@ -9,7 +9,7 @@ mod model;
 
 pub use ledger::{
     Checkpoint, Checkpointing, Collected, Collecting, Commit, Dead, Doomed, Follow, GcPlan, Ledger, LogLine, NewLedger,
-    ObjectKind, Scoped, Tail, Verified,
+    ObjectKind, Scoped, Tail, Together, Verified,
 };
 pub use model::{
     Beat, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, NewContent, NsInfo, Op, OpRecord,

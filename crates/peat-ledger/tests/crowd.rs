@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use peat_types::Mutation;
 
-use self::town::{Crowd, burst, open_loop, unit_of_many};
+use self::town::{Crowd, burst, hosts, open_loop, unit_of_many};
 
 #[test]
 fn ten_writers_at_once() {
@@ -29,6 +29,24 @@ fn hundred_writers_at_once() {
     assert_eq!(crowd.committed(), 200, "each exactly once");
     assert!(crowd.percentile(0.99) < Duration::from_millis(800), "p99 {:?}", crowd.percentile(0.99));
     assert!(crowd.puts() <= 3.0, "{} PUT", crowd.puts());
+}
+
+#[test]
+fn writers_of_one_process_cost_little_more_than_one() {
+    let crowd = (0..10).map(|seed| hosts(seed, 1, 20)).fold(Crowd::default(), Crowd::and);
+    crowd.show("20 writers of one process");
+    assert_eq!(crowd.committed(), 200, "each exactly once");
+    assert!(crowd.percentile(0.99) < Duration::from_millis(250), "p99 {:?}", crowd.percentile(0.99));
+    assert!(crowd.puts() <= 0.2, "{} PUT", crowd.puts());
+}
+
+#[test]
+fn writers_of_five_processes_cost_little_more_than_five() {
+    let crowd = (0..10).map(|seed| hosts(seed, 5, 20)).fold(Crowd::default(), Crowd::and);
+    crowd.show("5 processes with 20 writers each");
+    assert_eq!(crowd.committed(), 1000, "each exactly once");
+    assert!(crowd.percentile(0.99) < Duration::from_millis(600), "p99 {:?}", crowd.percentile(0.99));
+    assert!(crowd.puts() <= 0.3, "{} PUT", crowd.puts());
 }
 
 /// How long two hundred commits a second are kept up, and under which seeds.

@@ -17,6 +17,8 @@ mod gc;
 mod help;
 #[path = "protocol/history.rs"]
 mod history;
+#[path = "protocol/local.rs"]
+mod local;
 #[path = "protocol/read.rs"]
 mod read;
 #[path = "protocol/verify.rs"]

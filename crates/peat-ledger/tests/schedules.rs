@@ -114,6 +114,7 @@ fn every_crowd_keeps_the_invariants_and_helps() {
             (&coverage.staged, "staged"),
             (&coverage.helped, "was helped"),
             (&coverage.helpers_unanswered, "helped without getting an answer"),
+            (&coverage.batched, "was taken along within its process"),
         ] {
             assert!(count.load(Ordering::Relaxed) > 0, "nobody {what}: these schedules prove nothing");
         }

@@ -254,7 +254,11 @@ impl Inner {
         let applied = self.apply(&entries, at, false, mine).await;
         self.env.step("commit.applied").await;
         match applied {
-            Ok(applied) => self.hydrate_at_hand(applied.noted, &AtHand::entries(entries).with(contents)).await,
+            Ok(applied) => {
+                let at_hand = AtHand::entries(entries).with(contents);
+                self.hydrate_at_hand(applied.noted, &at_hand).await;
+                self.show_own(&items, &at_hand);
+            }
             Err(error) => tracing::warn!(%error, %seq, "committed, but not yet in the index"),
         }
         let committed = Committed { seq, change: locked.id(), answer: locked.state().answer.clone(), items };

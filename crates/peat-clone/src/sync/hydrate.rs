@@ -128,6 +128,21 @@ impl Inner {
         Ok(bytes)
     }
 
+    /// Makes visible what this task brought along and nobody else had: another one may have taken the entry in before,
+    /// with only what is in it.
+    pub(crate) fn show_own(&self, items: &[Item], at_hand: &AtHand) {
+        for item in items.iter().filter(|item| !at_hand.has(item)) {
+            let Some(bytes) = at_hand.contents.get(&item.row.hash) else { continue };
+            let shown = self.db.read(|tx| db::claimant(tx, &item.path)).and_then(|now| {
+                let named = now.is_some_and(|now| now.row.hash == item.row.hash);
+                if named && self.tree.glance(item)? == Glance::Missing { self.show(item, bytes) } else { Ok(()) }
+            });
+            if let Err(error) = shown {
+                tracing::warn!(%error, path = %item.path, "the tree is completed later");
+            }
+        }
+    }
+
     /// Writes a file of the tree. A folder in the way (two items of which one's path is the other's folder) is the
     /// doctor's business; the content is still to be had.
     fn show(&self, item: &Item, bytes: &Bytes) -> Result<()> {

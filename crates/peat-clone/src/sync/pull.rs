@@ -103,11 +103,16 @@ impl Inner {
     /// Takes whole entries that follow one another into the index.
     pub(crate) async fn apply(&self, entries: &[Entry], at: Moment, listed: bool, mine: bool) -> Result<Applied> {
         let Some(last) = entries.last() else { return Ok(Applied::default()) };
-        let leases = self.lease_bytes(entries).await?;
+        // Of many that an entry holds at once, the first one here took it in for all.
+        let known = self.db.read(db::position_seq)?.is_some_and(|position| position >= last.state.seq);
+        let leases = if known { LeaseBytes::new() } else { self.lease_bytes(entries).await? };
         self.env.step("apply").await;
         self.db.write(|tx| {
             let noted = db::last_todo(tx)?;
             db::set_head(tx, &NewHead { state: &last.state, at, listed, mine })?;
+            if known {
+                return Ok(Applied { noted, ..Applied::default() });
+            }
             Ok(Applied { noted, ..db::apply_entries(tx, entries, &leases)? })
         })
     }

@@ -12,6 +12,8 @@ use crate::handle::Inner;
 /// How old a look at the head may be before the next commit asks first.
 const RECENT: Duration = Duration::from_secs(1);
 const RETRIES: u32 = 3;
+/// How long to wait for the answer that another task of this process waits for.
+const SHARED: Duration = Duration::from_secs(2);
 
 /// A head and when it was seen to be one.
 pub(crate) struct Base {
@@ -50,6 +52,11 @@ impl Inner {
 
     /// Reads what is new after the head.
     pub(crate) async fn look(&self, look: Look) -> Result<()> {
+        // What one task learns is recent enough for all that came meanwhile.
+        let _turn = match look {
+            Look::IfOld => self.env.timeout(SHARED, self.looking.lock()).await,
+            Look::Now | Look::List => None,
+        };
         let heads = self.db.heads()?;
         let at = Moment::now(&self.env);
         let Some(head) = &heads.head else {

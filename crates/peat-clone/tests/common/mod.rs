@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use peat_clone::{
     Change, Durability, Hydration, Interrupted, Item, LocalClone, NewChange, NewNamespace, NewRun, Options, Params,
-    Plan, PlanContent, PlanOp, Planner, Rank, Refusal, Run, Scope, Silent, View,
+    Plan, PlanContent, PlanOp, Planner, Rank, Refusal, Run, Scope, Silent, Together, View,
 };
 use peat_objects::{Count, FaultStore, MemoryStore, Meter, Metered, Op, Store};
 use peat_testkit::clock::tokio_env;
@@ -289,6 +289,7 @@ pub fn options(store: Arc<dyn Store>, dir: &Path, name: &str, hydration: Hydrati
         repo_id: "repo".to_owned(),
         hydration,
         durability,
+        together: Together::default(),
         user: name.to_owned(),
         host: "box".to_owned(),
         reporter: Arc::new(Silent),

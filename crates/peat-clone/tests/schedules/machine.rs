@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use peat_clone::{
     Adopt, Durability, Hydration, LocalClone, NewChange, NewNamespace, NewRun, OnRefusal, Options, PendingStatus, Run,
-    Scope, Silent,
+    Scope, Silent, Together,
 };
 use peat_ledger::Params;
 use peat_testkit::sim::{Machine, Process, Sim, SimClock};
@@ -123,6 +124,7 @@ impl Host {
             repo_id: "repo".to_owned(),
             hydration: if self.machine.name().ends_with('0') { Hydration::Full } else { Hydration::Lazy },
             durability: Durability::Process,
+            together: Together::default(),
             user: "somebody".to_owned(),
             host: self.machine.name().to_owned(),
             reporter: Arc::new(Silent),
@@ -269,13 +271,14 @@ impl Actor<'_> {
             9 => self.begin_and_leave().await,
             10 => self.adopt_or_drop().await,
             11 => {
-                // Two tasks of one process.
-                let change = change("append", world.units(), &world.token(), self.size());
-                let (pulled, committed) = tokio::join!(self.clone.pull(&Scope::All), self.clone.commit(change));
+                // Tasks of one process.
+                let commits = (0..1 + self.sim().below(3))
+                    .map(|_| self.clone.commit(change("append", world.units(), &world.token(), self.size())));
+                let (pulled, committed) = tokio::join!(self.clone.pull(&Scope::All), join_all(commits));
                 if let Err(error) = pulled {
                     self.host.explain(self.process, &error);
                 }
-                self.acked(committed)
+                committed.into_iter().try_for_each(|committed| self.acked(committed))
             }
             _ => {
                 match self.clone.settle().await {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use peat_clone::{Hydration, LocalClone, NewNamespace, Options};
+use peat_clone::{Hydration, LocalClone, NewNamespace, Options, Together};
 use peat_types::{Error, Hash, Kind, Namespace, Result};
 use serde_json::json;
 
@@ -109,6 +109,7 @@ pub(crate) fn options(host: &Host, place: &Place, repo_id: &str) -> Result<Optio
         repo_id: repo_id.to_owned(),
         hydration: place.hydration,
         durability: host.durability,
+        together: Together::default(),
         user: host.user.clone(),
         host: host.hostname.clone(),
         reporter: host.reporter.clone(),

@@ -11,7 +11,7 @@ use super::page::{Page, TreeKind};
 use super::refs::Value;
 
 use super::row::{read_file_value, read_pack_key, read_pack_value, read_table_key, read_unit_key, read_unit_value};
-use super::staged::decode_staged;
+use super::staged::decode_group;
 use super::{damaged, unsupported};
 use crate::model::{Content, FileRow, OWN_SEQ, OpRecord, Rank, Ref, Root, Segment, TxHead, UnitOps, UnitRow};
 
@@ -55,11 +55,16 @@ fn entry(seq: peat_types::Seq, body: &Bytes) -> Result<Json> {
 }
 
 fn staged(body: &Bytes) -> Result<Json> {
-    let staged = decode_staged(body)?;
-    Ok(json!({
-        "kind": "staged", "bytes": body.len(), "base": staged.base, "ledger": staged.ledger,
-        "transaction": transaction(&staged.section.head, &staged.ops),
-    }))
+    let group: Vec<Json> = decode_group(body)?
+        .iter()
+        .map(|staged| {
+            json!({
+                "base": staged.base, "ledger": staged.ledger,
+                "transaction": transaction(&staged.section.head, &staged.ops),
+            })
+        })
+        .collect();
+    Ok(json!({"kind": "staged", "bytes": body.len(), "group": group}))
 }
 
 fn pack(body: &Bytes) -> Result<Json> {

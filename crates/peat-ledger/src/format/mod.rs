@@ -59,7 +59,7 @@ pub use plan::plan;
 pub use query::{current, directory, directory_diff, file, packs, table, unit_rows};
 pub use ring::{RING_CHANGES, ring_tag};
 pub use row::{PackRow, decode_row, encode_row, setsum_of};
-pub use staged::{Staged, decode_staged, encode_staged};
+pub use staged::{Staged, decode_group, decode_staged, encode_staged};
 pub use state::{decode_state, encode_state};
 
 /// Newest format this version writes and the newest it reads.

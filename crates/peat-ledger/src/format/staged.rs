@@ -2,7 +2,10 @@
 //!
 //! ```text
 //! staged := preamble (kind 2)  header record  section
+//! group  := staged+
 //! ```
+//! An object holds a group: what waits in one process, first the one that gives it its name. Each stands for itself.
+//!
 //! Header: 0 base · 1 ledger · 2 min reader · 3 transaction head, in the bytes an entry would carry.
 
 use bytes::Bytes;
@@ -47,11 +50,35 @@ pub fn encode_staged(ledger: LedgerId, base: Seq, section: &Section) -> Result<B
     Ok(out.into())
 }
 
-/// Reads a staged transaction. Checks every CRC, hash, bound and path, as in an entry: what is carried is vouched for.
+/// Reads one staged transaction. Checks every CRC, hash, bound and path, as in an entry: what is carried is vouched for.
 ///
 /// # Errors
 /// `Damaged`; `Unsupported` for a newer format, and for a head that this version could not write again byte for byte.
 pub fn decode_staged(body: &Bytes) -> Result<Staged> {
+    let mut group = decode_group(body)?;
+    match group.pop() {
+        Some(staged) if group.is_empty() => Ok(staged),
+        _ => Err(damaged("more than one staged transaction")),
+    }
+}
+
+/// Reads all transactions staged in one object, at least one.
+///
+/// # Errors
+/// As [`decode_staged`], whichever of them it is about.
+pub fn decode_group(body: &Bytes) -> Result<Vec<Staged>> {
+    let mut rest = body.clone();
+    let mut group = Vec::new();
+    while group.is_empty() || !rest.is_empty() {
+        let (staged, len) = decode_first(&rest)?;
+        rest = rest.slice(len..);
+        group.push(staged);
+    }
+    Ok(group)
+}
+
+/// The first one, and how long it is.
+fn decode_first(body: &Bytes) -> Result<(Staged, usize)> {
     let cut = || damaged("a staged transaction is cut off");
     let len = header_len(body, KIND_STAGED)?.ok_or_else(cut)?;
     let start = PREAMBLE.checked_add(len).filter(|start| *start <= body.len()).ok_or_else(cut)?;
@@ -87,19 +114,19 @@ pub fn decode_staged(body: &Bytes) -> Result<Staged> {
     }
     let missing = || damaged("the header of a staged transaction is not complete");
     let (head, _) = head.zip(version).ok_or_else(missing)?;
-    if head.len != (body.len() - start) as u64 {
-        return Err(cut());
-    }
+    let len = usize::try_from(head.len).ok().and_then(|len| start.checked_add(len));
+    let end = len.filter(|end| *end <= body.len()).ok_or_else(cut)?;
     // R1 is what lets a transaction into the log only once, and it speaks of units.
     if head.units.is_empty() || head.kind == TxKind::Genesis || head.kind.is_maintenance() {
         return Err(damaged("a staged transaction changes no unit"));
     }
-    let bytes = body.slice(start..);
+    let bytes = body.slice(start..end);
     let ops = section_alone(&bytes, &head)?;
-    Ok(Staged {
+    let staged = Staged {
         base: base.ok_or_else(missing)?,
         ledger: ledger.ok_or_else(missing)?,
         section: Section { head, bytes, packs: Vec::new() },
         ops,
-    })
+    };
+    Ok((staged, end))
 }

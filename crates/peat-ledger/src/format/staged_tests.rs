@@ -59,6 +59,25 @@ async fn every_cut_of_a_staged_transaction_is_an_error() {
     assert!(decode_staged(&longer.into()).is_err());
 }
 
+#[tokio::test]
+async fn a_group_is_read_whole_or_not_at_all_and_each_stands_for_itself() {
+    let (mut log, section) = planned().await;
+    let draft = log.draft(TxKind::Change, vec![(unit(3), Vec::new())]).await;
+    let other = log.plan(&draft).await.unwrap();
+    let alone = [staged(&section), encode_staged(info().ledger, Seq(1), &other).unwrap()];
+    let body = Bytes::from(alone.concat());
+    let group = decode_group(&body).unwrap();
+    assert_eq!(group.iter().map(|staged| staged.base).collect::<Vec<_>>(), [Seq(2), Seq(1)]);
+    for (read, alone) in group.iter().zip(&alone) {
+        assert_eq!(&encode_staged(read.ledger, read.base, &read.section).unwrap(), alone);
+    }
+    assert!(decode_staged(&body).is_err(), "two are not one");
+    for end in 0..body.len() {
+        let cut = decode_group(&body.slice(..end));
+        assert_eq!(cut.is_ok(), end == alone[0].len(), "{end} bytes");
+    }
+}
+
 fn around(head: &[u8], section: &Section, version: u64) -> Bytes {
     let mut f = Fields::new();
     f.key(0).uint(2);
@@ -109,7 +128,8 @@ async fn golden_bytes_of_a_staged_transaction() {
     assert_eq!(read.section.head.units[0].expected, Some(Seq(1)));
     assert_eq!(read.ops[0].ops.len() + read.ops[1].ops.len(), 2);
     let json = to_json(None, &fixture).unwrap();
-    assert_eq!((&json["kind"], &json["base"]), (&"staged".into(), &2.into()));
-    assert_eq!(json["transaction"]["units"][0]["lastSeq"], serde_json::Value::Null);
+    let first = &json["group"][0];
+    assert_eq!((&json["kind"], &first["base"]), (&"staged".into(), &2.into()));
+    assert_eq!(first["transaction"]["units"][0]["lastSeq"], serde_json::Value::Null);
     assert_eq!(fixture, built, "the bytes of a staged transaction changed: is that meant, and is it in the design?");
 }

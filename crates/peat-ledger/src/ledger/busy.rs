@@ -49,13 +49,13 @@ impl Busy {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An entry was read. Only a stranger's makes the log busy, or one's own that carried others.
+    /// An entry was read. Only a stranger's makes the log busy; whoever carries strangers knows already.
     pub(super) fn read(&self, env: &Env, own: InstanceId, state: &State, txs: &[TxHead], meta: &Meta) {
         self.settled(txs.iter().map(|tx| tx.tx));
         if let Some(date) = meta.date {
             self.lock().server = Some((date, env.monotonic()));
         }
-        if young(meta) && (state.writer != own || txs.len() > 1) {
+        if young(meta) && state.writer != own {
             self.contended(env);
         }
     }

@@ -1,9 +1,11 @@
 //! Committing: create the next slot; whatever the reply, only the stored entry tells what happened.
 //!
-//! `slot` creates one slot, `base` moves the base over what others committed, `help` is about those who wait.
+//! `slot` creates one slot, `base` moves the base over what others committed, `queue` is about the writers of this
+//! process, `help` about all others who wait.
 
 mod base;
 mod help;
+mod queue;
 mod slot;
 
 use std::time::Duration;
@@ -12,11 +14,12 @@ use bytes::Bytes;
 use peat_objects::Listed;
 use peat_types::{EntryId, Error, Kind, Mutation, PackId, Result, Seq};
 
-use self::help::Look;
+use self::help::{Load, Look};
 use self::slot::Slot;
+use super::local::Seat;
 use super::pages::Pages;
 use super::read::Stop;
-use super::{Commit, Dead, Ledger, busy, key};
+use super::{Commit, Dead, Ledger, Together, busy, key};
 use crate::format::{self, Section, Writer};
 use crate::model::{Draft, Entry, PageCache, State};
 
@@ -40,6 +43,8 @@ pub(super) struct Attempt<'a> {
     planned_for: Seq,
     /// Key under which the section may be staged: then anybody may commit it.
     staged: Option<String>,
+    /// The place among the writers of this process; one of them may commit it, too.
+    seat: Option<Seat>,
     /// Others want the same unit. Whoever waits to be carried then only loses it to the next who comes.
     pressing: bool,
 }
@@ -68,6 +73,7 @@ impl<'a> Attempt<'a> {
             passed: Vec::new(),
             planned_for,
             staged: None,
+            seat: None,
             pressing,
         })
     }
@@ -85,10 +91,13 @@ impl<'a> Attempt<'a> {
             return Ok(Commit::Refused { passed: self.passed, error });
         }
         let outcome = Box::pin(self.compete(&section)).await;
+        if let Some(seat) = &self.seat {
+            seat.leave();
+        }
         match outcome {
-            // What was staged may be committed by a helper, whatever was refused here.
-            Ok(Commit::Refused { passed, error }) if self.staged.is_some() => Ok(Commit::Unknown { passed, error }),
-            Err(error) if self.staged.is_some() && matches!(error.kind(), Kind::Invalid | Kind::Conflict) => {
+            // What was staged or taken along may be committed by others, whatever was refused here.
+            Ok(Commit::Refused { passed, error }) if self.is_out() => Ok(Commit::Unknown { passed, error }),
+            Err(error) if self.is_out() && matches!(error.kind(), Kind::Invalid | Kind::Conflict) => {
                 Ok(Commit::Unknown { passed: self.passed, error })
             }
             Ok(settled @ (Commit::Committed { .. } | Commit::Lost { .. })) => {
@@ -99,9 +108,17 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Whether somebody else has the section and may still commit it.
+    fn is_out(&self) -> bool {
+        self.staged.is_some() || self.seat.as_ref().is_some_and(Seat::is_aboard)
+    }
+
     /// Tries slot after slot until one holds the section, alone or along with others.
     async fn compete(&mut self, own: &Section) -> Result<Commit> {
         let env = self.ledger.env.clone();
+        if let Some(over) = self.turn(own).await? {
+            return Ok(over);
+        }
         let mut peers = Vec::new();
         let mut losses = 0;
         let mut contended = self.comes_into_a_crowd();
@@ -126,10 +143,15 @@ impl<'a> Attempt<'a> {
             if let Some(over) = self.dead(own, losses).await? {
                 return Ok(over);
             }
-            let (entry, body, carries) = self.build(own, &peers).await?;
-            match Box::pin(self.slot(&entry, &body)).await? {
+            let (entry, body, load) = self.build(own, &peers).await?;
+            let slot = Box::pin(self.slot(&entry, &body)).await?;
+            let helps = load.helps;
+            if matches!(slot, Slot::Other(..) | Slot::Refused(_)) {
+                load.aboard.ashore();
+            }
+            match slot {
                 Slot::Mine(entry) => {
-                    if contended || carries || losses > 0 {
+                    if contended || helps || losses > 0 {
                         self.ledger.busy.contended(&env);
                     }
                     return self.committed(entry).await;
@@ -149,7 +171,11 @@ impl<'a> Attempt<'a> {
                         return Ok(Commit::Unknown { passed: std::mem::take(&mut self.passed), error });
                     }
                     peers = Vec::new();
-                    if contended {
+                    if self.ledger.together == Together::Alone {
+                        if let Some(over) = self.retry(losses).await? {
+                            return Ok(over);
+                        }
+                    } else if contended {
                         self.stage(own).await;
                         match self.wait(losses).await? {
                             Look::Over(outcome) => return Ok(outcome),
@@ -190,19 +216,19 @@ impl<'a> Attempt<'a> {
         }))
     }
 
-    /// The next entry around the own section and whatever of `peers` can be carried; the answer also tells whether any
-    /// was.
-    async fn build(&self, own: &Section, peers: &[Listed]) -> Result<(Entry, Bytes, bool)> {
-        let mut sections = vec![own.clone()];
-        if !peers.is_empty() {
-            sections.extend(self.carried(own, peers).await);
-        }
-        match self.entry_of(&sections).await {
-            Ok((entry, body)) => Ok((entry, body, sections.len() > 1)),
-            // Whatever is wrong with what others staged is no reason to fail.
-            Err(_) if sections.len() > 1 => {
-                let (entry, body) = self.entry_of(&sections[..1]).await?;
-                Ok((entry, body, false))
+    /// The next entry around the own section, what waits in this process, and whatever of `peers` can be carried.
+    async fn build(&self, own: &Section, peers: &[Listed]) -> Result<(Entry, Bytes, Load)> {
+        let mut load = self.load(own);
+        self.take_along(&mut load).await;
+        self.carry(&mut load, peers).await;
+        match self.entry_of(&load.sections).await {
+            Ok((entry, body)) => Ok((entry, body, load)),
+            // Whatever is wrong with what is others' is no reason to fail.
+            Err(_) if load.sections.len() > 1 => {
+                load.aboard.ashore();
+                let load = self.load(own);
+                let (entry, body) = self.entry_of(&load.sections).await?;
+                Ok((entry, body, load))
             }
             Err(error) => Err(error),
         }
@@ -276,6 +302,7 @@ impl<'a> Attempt<'a> {
         match valid {
             Ok(true) => {
                 self.ledger.saw(entry.state.seq);
+                self.ledger.local.publish(&entry);
                 Ok(Commit::Committed { passed: std::mem::take(&mut self.passed), entry })
             }
             Ok(false) => Ok(void()),

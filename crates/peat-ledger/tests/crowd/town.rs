@@ -225,6 +225,14 @@ impl Town {
 }
 
 impl Citizen {
+    /// Another task of this process.
+    fn another(&self) -> Self {
+        let cache = Near { past: self.town.past.clone(), upto: self.state.seq, own: Mutex::default() };
+        let (town, env, ledger) = (self.town.clone(), self.env.clone(), self.ledger.clone());
+        let (asked, state, read_at) = (self.asked.clone(), self.state.clone(), self.read_at);
+        Self { town, env, ledger, asked, cache, state, read_at }
+    }
+
     async fn draft(&self, units: &[Unit], name: &str) -> Draft {
         let mut out = Vec::new();
         for unit in units {
@@ -336,6 +344,36 @@ pub fn burst(seed: u64, n: usize) -> Crowd {
         let mut done = Vec::new();
         for task in tasks {
             done.push(task.await.expect("no panic"));
+        }
+        town.crowd(done, before)
+    })
+}
+
+/// `hosts` processes with `each` writers in it, all on models of their own, that begin within 50 ms at the same head.
+pub fn hosts(seed: u64, hosts: usize, each: usize) -> Crowd {
+    in_virtual_time(async {
+        let town = Town::new(seed, None).await;
+        town.settle(hosts * each, 0).await;
+        let (head, before) = (town.head(), lock(&town.past).states.len());
+        let mut tasks = Vec::new();
+        for host in 0..hosts {
+            let process = town.citizen(head.clone());
+            for n in 0..each {
+                let mut citizen = process.another();
+                tasks.push(tokio::spawn(async move {
+                    citizen.env.sleep(citizen.env.jitter(Duration::from_millis(50))).await;
+                    let done = citizen.change(unit(host * each + n), "data/burst", false).await;
+                    (done, citizen.asked)
+                }));
+            }
+        }
+        let mut done = Vec::new();
+        for task in tasks {
+            let (one, asked) = task.await.expect("no panic");
+            // What its process asked in all is counted once.
+            let (puts, gets, lists) = (&asked.puts, &asked.gets, &asked.lists);
+            let [puts, gets, lists] = [puts, gets, lists].map(|count| count.swap(0, Ordering::Relaxed));
+            done.push(Done { puts, gets, lists, ..one });
         }
         town.crowd(done, before)
     })

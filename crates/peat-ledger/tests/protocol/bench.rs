@@ -10,7 +10,7 @@ use bytes::Bytes;
 use peat_ledger::{
     Commit, Draft, DraftUnit, Entry, Ledger, NewContent, NewLedger, Op, PageCache, Params, Rank, Ref, State, TxKind,
 };
-use peat_objects::{Counts, Created, List, MemoryStore, Meta, Metered, Object, Page, Range, Store};
+use peat_objects::{Counts, Created, LatencyStore, List, MemoryStore, Meta, Metered, Object, Page, Range, Store};
 use peat_testkit::sim::SimClock;
 use peat_types::{ChangeId, CloneId, Env, InstanceId, ItemPath, Namespace, Result, Seq, TxId, Unit};
 
@@ -146,9 +146,16 @@ impl Bench {
 
     /// A client of a store; the ledger is created if it is not there.
     pub async fn on(memory: MemoryStore, params: Params, seed: u64) -> Self {
+        Self::at(memory, params, seed, Duration::ZERO).await
+    }
+
+    /// As [`on`](Self::on), with the store so far away.
+    pub async fn at(memory: MemoryStore, params: Params, seed: u64, distance: Duration) -> Self {
         let env = env(seed);
         let hooks = Hooked::new(Arc::new(memory.clone()));
-        let metered = Metered::new(Arc::new(hooks.clone()));
+        let near: Arc<dyn Store> = Arc::new(hooks.clone());
+        let far = Arc::new(LatencyStore::new(near.clone(), &env, distance, Duration::ZERO));
+        let metered = Metered::new(if distance.is_zero() { near } else { far });
         let (clone, instance) = (CloneId::random(&env), InstanceId::random(&env));
         let store = Arc::new(metered.clone());
         let ledger = Ledger::create(store, &env, new_ledger("repo", params), clone, instance).await.expect("create");

@@ -94,7 +94,8 @@ async fn r6_a_reader_behind_the_floor_takes_no_slot_for_news() {
     assert!(matches!(&followed, Follow::Jump(state) if **state == peer.state), "{followed:?}");
     // Somebody who slept created it again, with other bytes.
     let zombie = bench.draft("model/z", &[("data/1", b"z")]).await;
-    let sent = peer.ledger.commit(&bench.state, bench.env.monotonic(), &zombie, &bench.cache, 1000).await;
+    let sleeper = bench.peer(3).await;
+    let sent = sleeper.ledger.commit(&bench.state, bench.env.monotonic(), &zombie, &bench.cache, 1000).await;
     assert!(sent.is_ok() && bench.memory.keys().contains(&log_key(Seq(2))));
     for list in [false, true] {
         let units = [("model/a".parse().expect("unit"), Some(Seq(1))), ("model/x3".parse().expect("unit"), None)];

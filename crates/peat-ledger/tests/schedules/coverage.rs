@@ -24,11 +24,15 @@ pub struct Coverage {
     pub helpers_in_doubt: AtomicU64,
     /// Of these, the ones that were in the log all the same.
     pub helpers_unanswered: AtomicU64,
+    /// Transactions of other tasks of the same process in creates that were answered with success.
+    pub batched: AtomicU64,
 }
 
 /// A store that notes what helpers do.
 pub struct Noting {
     pub inner: Arc<dyn Store>,
+    /// Name of the process, which is the author of what it plans.
+    pub process: String,
     pub sim: Sim,
     /// How often the reply to a helper is lost, above what the network loses anyway.
     pub lose: f64,
@@ -48,8 +52,13 @@ impl Store for Noting {
     async fn create(&self, key: &str, body: Bytes) -> Result<Created> {
         let seq = key.split_once('.').and_then(|(_, seq)| seq.parse().ok()).map(Seq);
         let entry = seq.and_then(|seq| format::decode_entry(seq, &body).ok());
-        let others = entry.map_or(0, |entry| entry.txs.len().saturating_sub(1));
+        let own = |entry: &peat_ledger::Entry| entry.txs.iter().filter(|tx| tx.author == self.process).count();
+        let (all, own) = entry.map_or((1, 1), |entry| (entry.txs.len(), own(&entry)));
+        let others = all - own.max(1);
         let mut created = self.inner.create(key, body.clone()).await;
+        if matches!(created, Ok(Created::Created(_))) {
+            add(&self.coverage.batched, own.saturating_sub(1));
+        }
         if others > 0 && self.sim.chance(self.lose) {
             created = Err(Error::new(Kind::Offline, format!("create {key}: the helper gets no reply (simulated)")));
         }

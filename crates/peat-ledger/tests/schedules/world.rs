@@ -58,7 +58,8 @@ impl World {
             probe: serde_json::Value::Null,
         };
         let (sim, coverage) = (self.sim.clone(), self.coverage.clone());
-        let store = Arc::new(Noting { inner: process.store(), sim, lose: self.lose_helpers, coverage });
+        let name = process.name().to_owned();
+        let store = Arc::new(Noting { inner: process.store(), process: name, sim, lose: self.lose_helpers, coverage });
         Ledger::create(store, env, new, CloneId::random(env), InstanceId::random(env)).await
     }
 

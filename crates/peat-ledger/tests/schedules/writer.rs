@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use peat_ledger::{Commit, Draft, DraftUnit, Entry, Follow, Ledger, NewContent, Op, Rank, State, TxKind};
 use peat_testkit::sim::{Machine, Process};
 use peat_types::{ChangeId, ItemPath, Kind, Result, Seq, TxId, Unit};
@@ -73,11 +74,27 @@ async fn session(world: &World, process: &Process, disk: &Arc<Mutex<Disk>>, chan
     for row in left {
         at.carry_out(row).await?;
     }
+    // One after the other, or at the same time, as tasks of one process.
+    if world.sim.chance(0.5) {
+        let tasks = (0..2 * changes).map(|_| async {
+            let mut at = At::new(world, process, disk, &ledger).await?;
+            at.change(Duration::from_millis(60)).await
+        });
+        return join_all(tasks).await.into_iter().collect();
+    }
     for _ in 0..changes {
-        let env = process.env();
-        env.sleep(env.jitter(Duration::from_millis(400))).await;
+        at.change(Duration::from_millis(400)).await?;
+    }
+    Ok(())
+}
+
+impl At<'_> {
+    /// Journals a change and carries it out; now and then its future is dropped on the way, and the journal has it.
+    async fn change(&mut self, within: Duration) -> Result<()> {
+        let (world, env) = (self.world, self.process.env());
+        env.sleep(env.jitter(within)).await;
         if world.sim.chance(0.5) {
-            at.sync().await?;
+            self.sync().await?;
         }
         let mut units = vec![world.any_unit()];
         if world.sim.chance(0.15) {
@@ -89,15 +106,18 @@ async fn session(world: &World, process: &Process, disk: &Arc<Mutex<Disk>>, chan
         let change = ChangeId::random(env);
         let mut since = Vec::new();
         for unit in &units {
-            since.push(at.seq(unit).await?);
+            since.push(self.seq(unit).await?);
         }
         let row = Row { change, units, size, since, attempt: None };
-        lock(disk).rows.push(row.clone());
+        lock(self.disk).rows.push(row.clone());
         world.made(change);
         env.step("journalled").await;
-        at.carry_out(row).await?;
+        if world.sim.chance(0.1) {
+            let limit = env.jitter(Duration::from_millis(200));
+            return env.timeout(limit, self.carry_out(row)).await.unwrap_or(Ok(()));
+        }
+        self.carry_out(row).await
     }
-    Ok(())
 }
 
 /// Where a process stands.
@@ -267,7 +287,7 @@ impl<'a> At<'a> {
             tx,
             change: row.change,
             kind: TxKind::Change,
-            author: "somebody".to_owned(),
+            author: self.process.name().to_owned(),
             message: String::new(),
             time: self.process.env().now(),
             guard: None,

@@ -67,6 +67,7 @@ impl Attempt<'_> {
         }
         for entry in entries {
             self.ledger.saw(entry.state.seq);
+            self.ledger.local.publish(&entry);
             if holds(self.ledger, &entry, self.draft) {
                 let passed = std::mem::take(&mut self.passed);
                 return Ok(Some(Commit::Committed { passed, entry: Box::new(entry) }));

@@ -5,17 +5,19 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::{join, join_all};
 use peat_objects::{List, Listed, Range};
-use peat_types::{Mutation, Result, TxId};
+use peat_types::{Mutation, Result, Seq, TxId, Unit};
 
 use super::Attempt;
-use crate::format::{self, Section};
-use crate::ledger::{Commit, busy, key};
+use crate::format::{self, Section, Staged};
+use crate::ledger::local::Aboard;
+use crate::ledger::{Commit, Together, busy, key};
 use crate::model::TxKind;
 
 /// Most transactions of others in one entry.
-const HELP_MAX: usize = 64;
+pub(super) const HELP_MAX: usize = 64;
 /// Share of the largest entry that they may take up.
 const HELP_SHARE: u64 = 4;
 /// With more waiting than this, only as many of them as this go on, on the average.
@@ -32,7 +34,7 @@ const WAITING: Duration = Duration::from_secs(30);
 /// So are bases further back than this, whatever the server's times say.
 const BACK: u64 = 256;
 /// What is asked for others' sake must be answered within this.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// Pages of a listing; the first holds a thousand keys, the newest bases first.
 const PAGES: u32 = 3;
 
@@ -44,7 +46,45 @@ pub(super) enum Look {
     Peers(Vec<Listed>),
 }
 
+/// What an entry is to carry, the own section first.
+pub(super) struct Load {
+    pub sections: Vec<Section>,
+    /// Those of this process who are taken along.
+    pub aboard: Aboard,
+    /// Whether others than these are carried.
+    pub helps: bool,
+    units: BTreeSet<Unit>,
+    ids: BTreeSet<TxId>,
+    /// Bytes that may still be added.
+    left: u64,
+}
+
+impl Load {
+    /// Whether a section fits in: no two on one unit or with one id, and not too much.
+    pub(super) fn fits(&self, section: &Section) -> bool {
+        let head = &section.head;
+        let free = head.units.iter().all(|unit| !self.units.contains(&unit.unit)) && !self.ids.contains(&head.tx);
+        free && self.sections.len() <= HELP_MAX && section.bytes.len() as u64 <= self.left
+    }
+
+    pub(super) fn add(&mut self, section: Section) {
+        self.left = self.left.saturating_sub(section.bytes.len() as u64);
+        self.ids.insert(section.head.tx);
+        self.units.extend(section.head.units.iter().map(|unit| unit.unit.clone()));
+        self.sections.push(section);
+    }
+}
+
 impl Attempt<'_> {
+    /// An entry's load, the own section so far.
+    pub(super) fn load(&self, own: &Section) -> Load {
+        let left = self.ledger.info.params.entry_max / HELP_SHARE;
+        let (aboard, units, ids) = (Aboard::default(), BTreeSet::new(), BTreeSet::new());
+        let mut load = Load { sections: Vec::new(), aboard, helps: false, units, ids, left };
+        load.add(own.clone());
+        load
+    }
+
     /// Whether others are writing: then whoever comes must carry those who wait, or it would keep beating them.
     pub(super) fn comes_into_a_crowd(&self) -> bool {
         let env = &self.ledger.env;
@@ -52,7 +92,8 @@ impl Attempt<'_> {
         if self.pressing && self.draft.kind == TxKind::End {
             return false;
         }
-        !env.mutated(Mutation::Starve) && self.ledger.busy.is_busy(env)
+        let helps = self.ledger.together != Together::Alone && !env.mutated(Mutation::Starve);
+        helps && self.ledger.busy.is_busy(env)
     }
 
     /// Whether this writer is among the few that go on when `waiting` others wait.
@@ -63,14 +104,30 @@ impl Attempt<'_> {
         self.pressing || all <= CROWD || self.ledger.env.random_unit() < chance
     }
 
-    /// Leaves the section for others. Whatever the reply, from here on anybody may commit it.
+    /// Leaves the section for others, together with those that wait in this process. Whatever the reply, from here on
+    /// anybody may commit them.
     pub(super) async fn stage(&mut self, own: &Section) {
         let params = &self.ledger.info.params;
-        if self.staged.is_some() || own.head.units.is_empty() || own.bytes.len() as u64 > params.entry_max / HELP_SHARE
-        {
+        if self.staged.is_some() || own.head.units.is_empty() {
             return;
         }
-        let Ok(body) = format::encode_staged(self.ledger.info.ledger, self.planned_for, own) else { return };
+        let encode = |base: Seq, section: &Section| format::encode_staged(self.ledger.info.ledger, base, section);
+        let Ok(first) = encode(self.planned_for, own) else { return };
+        let room = usize::try_from(params.entry_max / HELP_SHARE).unwrap_or(usize::MAX);
+        if first.len() > room {
+            return;
+        }
+        let mut body = first.to_vec();
+        let mut aboard = Aboard::default();
+        for (passenger, ticket) in self.ledger.local.waiting(HELP_MAX) {
+            if let Ok(more) = encode(passenger.planned_for, &passenger.section)
+                && body.len() + more.len() <= room
+            {
+                body.extend_from_slice(&more);
+                aboard.take(ticket);
+            }
+        }
+        let body = Bytes::from(body);
         let key = key::tx(self.planned_for, own.head.tx);
         self.staged = Some(key.clone());
         let env = &self.ledger.env;
@@ -161,52 +218,56 @@ impl Attempt<'_> {
         })
     }
 
-    /// Sections of `peers` that may be committed on the base together with one's own (R1, R2, R3).
-    pub(super) async fn carried(&self, own: &Section, peers: &[Listed]) -> Vec<Section> {
+    /// Adds what may be committed on the base together with the load (R1, R2, R3) of what strangers staged.
+    pub(super) async fn carry(&self, load: &mut Load, peers: &[Listed]) {
+        // Where everything is added up in the end the limits hold for all together.
         let room = self.ledger.info.params.entry_max / HELP_SHARE;
-        let mut left = room.saturating_sub(own.bytes.len() as u64);
         let wanted = peers.iter().filter(|peer| peer.size <= room).take(HELP_MAX);
         let read = join_all(wanted.map(|peer| self.eligible(peer))).await;
-        let mut units: BTreeSet<_> = own.head.units.iter().map(|unit| unit.unit.clone()).collect();
-        let mut ids: BTreeSet<TxId> = BTreeSet::from([own.head.tx]);
-        let mut out = Vec::new();
         for section in read.into_iter().flatten() {
-            let len = section.bytes.len() as u64;
-            let free = section.head.units.iter().all(|unit| !units.contains(&unit.unit));
-            if len <= left && free && ids.insert(section.head.tx) {
-                left -= len;
-                units.extend(section.head.units.iter().map(|unit| unit.unit.clone()));
-                out.push(section);
+            if load.fits(&section) {
+                load.helps = true;
+                load.add(section);
             }
+        }
+    }
+
+    /// The transactions under a key that may be committed on the base.
+    async fn eligible(&self, peer: &Listed) -> Vec<Section> {
+        let ledger = self.ledger;
+        let read = ledger.store.get(&peer.key, Range::All);
+        let read = ledger.env.timeout(PATIENCE, read).await;
+        let (Some(Ok(Some(object))), Some((base, tx))) = (read, key::tx_parts(&peer.key)) else { return Vec::new() };
+        let group = format::decode_group(&object.bytes).unwrap_or_default();
+        let named = group.first().is_some_and(|first| (first.base, first.section.head.tx) == (base, tx));
+        let (mut out, mut matters) = (Vec::new(), false);
+        for staged in group.into_iter().filter(|staged| named && self.is_valid(staged)) {
+            match staged.section.head.kind {
+                _ if staged.base > self.base.seq.next() => {
+                    matters = true;
+                    continue;
+                }
+                TxKind::Change | TxKind::End | TxKind::Abort => {}
+                TxKind::Start if busy::age(&object.meta).is_some_and(|age| age < START_MAX) => {}
+                TxKind::Start | TxKind::Genesis | TxKind::Moved | TxKind::Checkpoint | TxKind::Gc => {
+                    matters = true;
+                    continue;
+                }
+            }
+            match self.check(&staged.section).await {
+                Ok(None) => out.push(staged.section),
+                // Final for its id (R7).
+                Ok(Some(_)) => {}
+                Err(_) => matters = true,
+            }
+        }
+        if out.is_empty() && !matters {
+            ledger.busy.settled([tx]);
         }
         out
     }
 
-    /// A staged transaction, if it is one and may be committed on the base.
-    async fn eligible(&self, peer: &Listed) -> Option<Section> {
-        let ledger = self.ledger;
-        let read = ledger.store.get(&peer.key, Range::All);
-        let object = ledger.env.timeout(PATIENCE, read).await?.ok()??;
-        let (base, tx) = key::tx_parts(&peer.key)?;
-        let useless = || {
-            ledger.busy.settled([tx]);
-            None
-        };
-        let Ok(staged) = format::decode_staged(&object.bytes) else { return useless() };
-        let head = &staged.section.head;
-        if (staged.ledger, staged.base, head.tx) != (ledger.info.ledger, base, tx) {
-            return useless();
-        }
-        match head.kind {
-            TxKind::Change | TxKind::End | TxKind::Abort => {}
-            TxKind::Start if busy::age(&object.meta).is_some_and(|age| age < START_MAX) => {}
-            TxKind::Start | TxKind::Genesis | TxKind::Moved | TxKind::Checkpoint | TxKind::Gc => return None,
-        }
-        match self.check(&staged.section).await {
-            Ok(None) => Some(staged.section),
-            // Final for its id (R7).
-            Ok(Some(_)) => useless(),
-            Err(_) => None,
-        }
+    fn is_valid(&self, staged: &Staged) -> bool {
+        staged.ledger == self.ledger.info.ledger && staged.base > self.base.root.horizon
     }
 }
