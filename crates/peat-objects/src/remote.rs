@@ -14,6 +14,7 @@ mod s3;
 mod wire;
 
 use std::fmt;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,13 +23,13 @@ use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, PutMode, PutPayload};
 use peat_types::{Env, Error, Kind, Result};
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 
 use crate::key::{check_key, check_list};
 use crate::{Created, List, Listed, Meta, Object, Op, OpenOptions, Page, Range, Store, StoreUrl};
 use azure::Azure;
 use client::Settings;
-use dialect::{Bucket, Dialect};
+use dialect::{Amendment, Bucket, Dialect};
 use explain::Subject;
 use gcs::Gcs;
 use reply::Reply;
@@ -45,10 +46,12 @@ pub(crate) struct Remote {
     /// Empty, or ends in `/`.
     prefix: String,
     dialect: Box<dyn Dialect>,
-    settings: Settings,
     options: OpenOptions,
     env: Env,
-    bucket: OnceCell<Box<dyn Bucket>>,
+    /// As far as they are known.
+    settings: StdMutex<Arc<Settings>>,
+    /// None before the first request, and after it turned out that the bucket is elsewhere.
+    bucket: Mutex<Option<Arc<dyn Bucket>>>,
 }
 
 /// One request to the library, made afresh for every attempt.
@@ -86,29 +89,35 @@ impl Remote {
         options: &OpenOptions,
         env: &Env,
     ) -> Result<Self> {
-        let (dialect, settings) = dialect.map_err(|e| {
-            let message = format!("open {url}: {e}");
-            e.context(message)
-        })?;
+        let (dialect, settings) = dialect.map_err(|e| e.prefixed(format_args!("open {url}")))?;
         Ok(Self {
             url,
             prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
             dialect: Box::new(dialect),
-            settings,
             options: options.clone(),
             env: env.clone(),
-            bucket: OnceCell::new(),
+            settings: StdMutex::new(Arc::new(settings)),
+            bucket: Mutex::default(),
         })
     }
 
-    async fn bucket(&self) -> Result<&dyn Bucket> {
-        let connect = async || {
-            let client = self.settings.http(&self.options)?;
-            let (timeouts, meter, env) = (self.options.timeouts, self.options.meter.clone(), self.env.clone());
-            let wire = Wire { client, condition: self.dialect.condition(), timeouts, meter, env };
-            self.dialect.connect(&self.settings, wire).await
-        };
-        Ok(self.bucket.get_or_try_init(connect).await?.as_ref())
+    fn settings(&self) -> Arc<Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn bucket(&self) -> Result<Arc<dyn Bucket>> {
+        let mut bucket = self.bucket.lock().await;
+        if let Some(bucket) = &*bucket {
+            return Ok(bucket.clone());
+        }
+        let settings = Arc::new(self.dialect.complete(&self.settings()).await?);
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings.clone();
+        let client = settings.http(&self.options)?;
+        let (timeouts, meter, env) = (self.options.timeouts, self.options.meter.clone(), self.env.clone());
+        let wire = Wire { client, condition: self.dialect.condition(), timeouts, meter, env };
+        let connected: Arc<dyn Bucket> = self.dialect.connect(&settings, wire).await?.into();
+        *bucket = Some(connected.clone());
+        Ok(connected)
     }
 
     fn path(&self, key: &str) -> Result<Path> {
@@ -154,40 +163,42 @@ impl Remote {
         Ok(())
     }
 
-    async fn attempt(&self, op: Op, key: &str, request: &Request<'_>) -> Result<Result<Reply, Lost>> {
+    /// What came of one sending, and which load of the credentials signed it.
+    async fn attempt(&self, op: Op, key: &str, request: &Request<'_>) -> Result<(Result<Reply, Lost>, Option<u64>)> {
         let bucket = self.bucket().await.map_err(|e| self.about(op, key, |s| s.refused(e)))?;
         let context = Context::new(op, key);
-        let make = Box::pin(context.run(self.make(bucket, request)));
+        let make = Box::pin(context.run(self.make(bucket.as_ref(), request)));
         if op == Op::Create {
             let limit = self.options.timeouts.create;
             match self.env.timeout(limit, make).await {
                 Some(made) => made?,
-                None => return Ok(Err(Lost::NoReply(limit))),
+                None => return Ok((Err(Lost::NoReply(limit)), None)),
             }
         } else {
             make.await?;
         }
         match std::mem::take(&mut *context.exchange()) {
             Exchange { refused: Some(error), .. } => Err(self.about(op, key, |s| s.refused(error))),
-            Exchange { lost: Some(lost), .. } => Ok(Err(lost)),
-            Exchange { reply: Some(reply), .. } => Ok(Ok(reply)),
+            Exchange { lost: Some(lost), .. } => Ok((Err(lost), None)),
+            Exchange { reply: Some(reply), signed_by, .. } => Ok((Ok(reply), signed_by)),
             Exchange { .. } => Err(self.about(op, key, |s| s.error(Kind::Internal, "the request was not made"))),
         }
     }
 
     /// The raw reply, after the repetitions that are allowed: none for a create, whose outcome the caller looks up; for
-    /// the others while the server is busy or lost. Credentials that the server calls ended are renewed once for all.
+    /// the others while the server is busy or lost. What was refused before anything was done is amended and sent again.
     async fn request(&self, op: Op, key: &str, request: Request<'_>) -> Result<Result<Reply, Lost>> {
-        let (mut tries, mut renewed) = (0, false);
+        let (mut tries, mut amended) = (0, Vec::new());
         loop {
-            let outcome = self.attempt(op, key, &request).await?;
+            let (outcome, signed_by) = self.attempt(op, key, &request).await?;
             if let Ok(reply) = &outcome
-                && !renewed
-                && self.dialect.is_renewable()
-                && self.dialect.has_ended(reply)
+                && !reply.status.is_success()
+                && let Some(amendment) = self.dialect.amend(reply, signed_by, &amended).await
             {
-                renewed = true;
-                self.dialect.renew().await;
+                if amendment == Amendment::Place {
+                    *self.bucket.lock().await = None;
+                }
+                amended.push(amendment);
                 continue;
             }
             let limit = match &outcome {
@@ -212,7 +223,7 @@ impl Remote {
     fn about(&self, op: Op, key: &str, error: impl FnOnce(&Subject<'_>) -> Error) -> Error {
         let store = self.url.to_string();
         let dialect = self.dialect.as_ref();
-        error(&Subject { op, store: &store, key, settings: &self.settings, dialect, env: &self.env })
+        error(&Subject { op, store: &store, key, settings: &self.settings(), dialect, env: &self.env })
     }
 
     /// The reply, or why there is none.
@@ -401,6 +412,6 @@ impl fmt::Display for Remote {
 
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote").field("url", &self.url).field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Remote").field("url", &self.url).field("settings", &self.settings()).finish_non_exhaustive()
     }
 }

@@ -72,14 +72,14 @@ async fn unknown_key() {
     let error = get(&server.url(), &env(&server, &[("AWS_ACCESS_KEY_ID", "unknown")])).await;
     assert_eq!(error.kind(), Kind::Denied, "{error:?}");
     let error = refusal(Canned::error(403, "InvalidAccessKeyId", "It does not exist")).await;
-    assert_says(&error, Kind::Denied, "wrong_key", &["InvalidAccessKeyId"], "check AWS_ACCESS_KEY_ID");
+    assert_says(&error, Kind::Denied, "wrong_key", &["InvalidAccessKeyId"], "correct AWS_ACCESS_KEY_ID");
 }
 
 #[tokio::test]
 async fn wrong_secret() {
     let server = S3Server::start().unwrap();
     let error = get(&server.url(), &env(&server, &[("AWS_SECRET_ACCESS_KEY", "wrong")])).await;
-    assert_says(&error, Kind::Denied, "wrong_key", &["403 SignatureDoesNotMatch"], "check AWS_SECRET_ACCESS_KEY");
+    assert_says(&error, Kind::Denied, "wrong_key", &["403 SignatureDoesNotMatch"], "correct AWS_SECRET_ACCESS_KEY");
     assert!(!format!("{error:?}").contains("wrong\""), "{error:?}");
 }
 
@@ -114,7 +114,8 @@ async fn clock_skew_says_how_much() {
     let server = S3Server::start().unwrap();
     server.set_lie(Some(peat_testkit::liars::Lie::BadDate(3600)));
     let skewed = Canned::error(403, "RequestTimeTooSkewed", "The difference is too large");
-    server.script(Method::GET, "ns.json", 1, Fault::Reply(skewed));
+    // Also the second time, when it was signed with the server's own time.
+    server.script_times(Method::GET, "ns.json", 1, 2, Fault::Reply(skewed));
     let error = get(&server.url(), &env(&server, &[])).await;
     assert_says(&error, Kind::Denied, "clock_skew", &["RequestTimeTooSkewed"], "minutes behind the server's");
     let hint = &error.hints()[0];
@@ -196,7 +197,7 @@ async fn proxies_are_used_named_and_exempted() {
         Kind::Denied,
         "proxy",
         &["the proxy wants a name"],
-        "HTTPS_PROXY=http://name:password@host:port",
+        "HTTP_PROXY=http://name:password@host:port",
     );
     assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
     assert_eq!((server.log().len(), proxy.log().len()), (0, 1));

@@ -1,9 +1,12 @@
 //! Fakes and harnesses for Peat's own tests.
 
+pub mod aws;
 pub mod clock;
 pub mod cloud;
 pub mod conformance;
 pub mod explore;
 pub mod liars;
+pub mod proxy;
 pub mod s3;
 pub mod sim;
+pub mod tls;

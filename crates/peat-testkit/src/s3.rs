@@ -5,7 +5,8 @@
 mod bucket;
 pub(crate) mod script;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -18,12 +19,14 @@ use peat_types::Env;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, HttpError};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 pub use script::{Canned, Fault};
 
 use crate::liars::Lie;
+use crate::tls::ServerTls;
 use bucket::Buckets;
 use script::{Backend, Dropped, Script};
 
@@ -71,6 +74,9 @@ struct Control {
 struct Shared {
     buckets: Buckets,
     control: Mutex<Control>,
+    closing: Notify,
+    /// Connections.
+    open: AtomicUsize,
     env: Env,
 }
 
@@ -83,6 +89,7 @@ impl Shared {
 /// A running server. It stops when dropped.
 pub struct S3Server {
     address: SocketAddr,
+    secure: bool,
     shared: Arc<Shared>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -94,28 +101,55 @@ impl S3Server {
     /// # Errors
     /// When there is no port or thread to be had.
     pub fn start() -> std::io::Result<Self> {
+        Self::start_at(IpAddr::V4(Ipv4Addr::LOCALHOST), None)
+    }
+
+    /// Like [`Self::start`], on this address of the loopback interface and, if wanted, with TLS.
+    ///
+    /// # Errors
+    /// When there is no such address, port or thread to be had.
+    pub fn start_at(address: IpAddr, tls: Option<ServerTls>) -> std::io::Result<Self> {
         let env = Env::system([]);
-        let shared = Arc::new(Shared { buckets: Buckets::new(&env), control: Mutex::default(), env });
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+        let shared = Arc::new(Shared {
+            buckets: Buckets::new(&env),
+            control: Mutex::default(),
+            closing: Notify::new(),
+            open: AtomicUsize::new(0),
+            env,
+        });
+        let listener = std::net::TcpListener::bind((address, 0))?;
         listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
+        let (address, secure) = (listener.local_addr()?, tls.is_some());
         let (stop, stopped) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let of_thread = shared.clone();
         let thread = std::thread::Builder::new().name("s3-server".to_owned()).spawn(move || {
             runtime.block_on(async move {
                 tokio::select! {
-                    () = serve(listener, of_thread) => {}
+                    () = serve(listener, of_thread, tls) => {}
                     _ = stopped => {}
                 }
             });
         })?;
-        Ok(Self { address, shared, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { address, secure, shared, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// `http://127.0.0.1:port`
+    /// `http://127.0.0.1:port`, or `https:` with TLS.
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", if self.secure { "https" } else { "http" }, self.address)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Closes every connection, as load balancers do with idle ones, and waits until that is done.
+    pub fn close_connections(&self) {
+        while self.shared.open.load(Ordering::SeqCst) > 0 {
+            self.shared.closing.notify_waiters();
+            std::thread::yield_now();
+        }
     }
 
     /// URL of a store in the bucket.
@@ -194,7 +228,7 @@ impl Drop for S3Server {
     }
 }
 
-async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) {
+async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>, tls: Option<ServerTls>) {
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     let service = {
         let mut builder = S3ServiceBuilder::new(shared.buckets.clone());
@@ -203,15 +237,35 @@ async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) {
     };
     while let Ok((stream, _)) = listener.accept().await {
         let _ = stream.set_nodelay(true);
-        let (shared, service) = (shared.clone(), service.clone());
+        let (shared, service, tls) = (shared.clone(), service.clone(), tls.clone());
         tokio::spawn(async move {
-            let answer = service_fn(move |request| answer(request, shared.clone(), service.clone()));
-            let mut builder = auto::Builder::new(TokioExecutor::new());
-            builder.http1().timer(TokioTimer::new());
-            // An error here is the dropped connection that was scripted, or a client that went away.
-            let _ = builder.serve_connection(TokioIo::new(stream), answer).await;
+            let closing = shared.clone();
+            closing.open.fetch_add(1, Ordering::SeqCst);
+            let connection = async {
+                match tls {
+                    None => talk(stream, shared, service).await,
+                    Some(tls) => {
+                        if let Ok(stream) = tls.0.accept(stream).await {
+                            talk(stream, shared, service).await;
+                        }
+                    }
+                }
+            };
+            tokio::select! {
+                () = connection => {}
+                () = closing.closing.notified() => {}
+            }
+            closing.open.fetch_sub(1, Ordering::SeqCst);
         });
     }
+}
+
+async fn talk(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, shared: Arc<Shared>, service: S3Service) {
+    let answer = service_fn(move |request| answer(request, shared.clone(), service.clone()));
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new());
+    // An error here is the dropped connection that was scripted, or a client that went away.
+    let _ = builder.serve_connection(TokioIo::new(stream), answer).await;
 }
 
 async fn answer(

@@ -134,6 +134,13 @@ impl Error {
         self
     }
 
+    /// Puts what the error is about before the message of this level.
+    #[must_use]
+    pub fn prefixed(mut self, about: impl fmt::Display) -> Self {
+        self.0.message = format!("{about}: {}", self.0.message);
+        self
+    }
+
     /// Wraps this error in a new level of the same kind, slug and hints that says what was being done.
     #[must_use]
     pub fn context(mut self, message: impl Into<String>) -> Self {

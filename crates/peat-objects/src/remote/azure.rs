@@ -15,7 +15,7 @@ use reqwest::Url;
 use serde::Deserialize;
 
 use super::client::{Settings, no_retries};
-use super::dialect::{Bucket, Dialect, Library, Verdict, Words};
+use super::dialect::{Amendment, Bucket, Dialect, Library, Verdict, Words};
 use super::explain::Subject;
 use super::reply::{ErrorDocument, Listing, Reply, http_date};
 use super::wire::{Wire, causes};
@@ -124,16 +124,14 @@ impl Dialect for Azure {
         matches!(code, "ServerBusy" | "OperationTimedOut" | "InternalError")
     }
 
-    fn has_ended(&self, reply: &Reply) -> bool {
-        reply.status.as_u16() == 401 || reply.error().is_some_and(|error| error.code == "ExpiredAuthenticationToken")
-    }
-
-    fn is_renewable(&self) -> bool {
-        self.credentials.source().renewable()
-    }
-
-    async fn renew(&self) {
+    async fn amend(&self, reply: &Reply, _signed_by: Option<u64>, done: &[Amendment]) -> Option<Amendment> {
+        let ended = reply.status.as_u16() == 401
+            || reply.error().is_some_and(|error| error.code == "ExpiredAuthenticationToken");
+        if !ended || !self.credentials.source().renewable() || done.contains(&Amendment::Credentials) {
+            return None;
+        }
         self.credentials.renew().await;
+        Some(Amendment::Credentials)
     }
 
     fn listing(&self, reply: &Reply) -> Result<Listing, String> {

@@ -1,11 +1,12 @@
 //! How to get to the server: its address, proxy and certificates, from options and variables.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use object_store::RetryConfig;
 use peat_types::{Env, Error, Result};
-use reqwest::{Certificate, NoProxy, Proxy, Url};
+use reqwest::{Certificate, ClientBuilder, NoProxy, Proxy, Url};
 
 use super::dialect::Words;
 use super::wire::causes;
@@ -29,8 +30,56 @@ pub(super) struct Settings {
     /// Address of one's own server; none for the service itself.
     pub endpoint: Option<Url>,
     pub ca_bundle: Option<PathBuf>,
-    pub proxy: Option<Url>,
-    no_proxy: Option<String>,
+    proxies: Proxies,
+}
+
+/// The proxies that the variables name.
+#[derive(Clone, Default)]
+struct Proxies {
+    /// For `http:` addresses.
+    plain: Option<Url>,
+    /// For `https:` addresses.
+    secure: Option<Url>,
+    exempt: Option<String>,
+}
+
+impl Proxies {
+    fn new(env: &Env) -> Result<Self> {
+        let named = |names: &[&str]| first_of(env, names).as_deref().map(parse_proxy).transpose();
+        Ok(Self {
+            plain: named(&["http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"])?,
+            secure: named(&["https_proxy", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"])?,
+            exempt: first_of(env, &["no_proxy", "NO_PROXY"]),
+        })
+    }
+
+    /// This proxy, with exemptions in the form that the library knows, for servers at `port`. None: all are exempt.
+    fn with_exemptions(&self, proxy: Proxy, port: u16) -> Option<Proxy> {
+        let list = self.exempt.as_deref().unwrap_or_default();
+        let entries: Vec<&str> = list.split([',', ' ']).filter_map(|entry| exempt_at(entry.trim(), port)).collect();
+        (!entries.contains(&"*")).then(|| proxy.no_proxy(NoProxy::from_string(&entries.join(","))))
+    }
+}
+
+/// What an entry of `NO_PROXY` exempts at `port`: `host`, `.suffix`, `*.suffix`, an address or a network, each perhaps
+/// with a port of its own.
+fn exempt_at(entry: &str, port: u16) -> Option<&str> {
+    let host = match entry.rsplit_once(':') {
+        // An address of IPv6 is full of colons itself.
+        Some((host, digits)) if host.ends_with(']') || !host.contains(':') => {
+            (digits.parse() == Ok(port)).then_some(host)?
+        }
+        _ => entry,
+    };
+    let host = host.trim_matches(['[', ']']);
+    Some(host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host))
+}
+
+impl fmt::Debug for Proxies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts = [&self.plain, &self.secure].map(|proxy| proxy.as_ref().and_then(Url::host_str));
+        f.debug_struct("Proxies").field("hosts", &hosts).field("exempt", &self.exempt).finish()
+    }
 }
 
 impl Settings {
@@ -39,21 +88,40 @@ impl Settings {
         let first = |names: &[&str]| first_of(env, names);
         let endpoint = endpoint.map(|text| parse_endpoint(text, words)).transpose()?;
         let ca_bundle = options.ca_bundle.clone().or_else(|| first(words.ca_variables).map(PathBuf::from));
-        let plain = endpoint.as_ref().is_some_and(|url| url.scheme() == "http");
-        let proxy = if plain {
-            first(&["http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"])
-        } else {
-            first(&["https_proxy", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"])
-        };
-        let proxy = proxy.as_deref().map(parse_proxy).transpose()?;
-        let no_proxy = first(&["no_proxy", "NO_PROXY"]);
-        Ok(Self { words, endpoint, ca_bundle, proxy, no_proxy })
+        Ok(Self { words, endpoint, ca_bundle, proxies: Proxies::new(env)? })
+    }
+
+    /// These settings with the address of a server and a file of certificates that were found later.
+    pub fn with(&self, endpoint: Option<&str>, ca_bundle: Option<String>) -> Result<Self> {
+        let mut settings = self.clone();
+        if let Some(endpoint) = endpoint {
+            settings.endpoint = Some(parse_endpoint(endpoint, self.words)?);
+        }
+        settings.ca_bundle = settings.ca_bundle.or(ca_bundle.map(PathBuf::from));
+        Ok(settings)
+    }
+
+    fn proxy(&self) -> Option<&Url> {
+        if self.plain() { self.proxies.plain.as_ref() } else { self.proxies.secure.as_ref() }
     }
 
     /// The proxy without its password, for people.
     pub fn proxy_name(&self) -> Option<String> {
-        let proxy = self.proxy.as_ref()?;
+        let proxy = self.proxy()?;
         Some(format!("{}://{}:{}", proxy.scheme(), proxy.host_str()?, proxy.port_or_known_default()?))
+    }
+
+    /// The variable that names the proxy, for people.
+    pub fn proxy_variable(&self) -> &'static str {
+        if self.plain() { "HTTP_PROXY" } else { "HTTPS_PROXY" }
+    }
+
+    /// Who is connected to, for people: the proxy, unless the server may be exempt from it.
+    pub fn first_hop(&self) -> String {
+        match self.proxy_name() {
+            Some(proxy) if self.proxies.exempt.is_none() => format!("the proxy {proxy}"),
+            _ => self.server(),
+        }
     }
 
     /// The server, for people.
@@ -83,20 +151,45 @@ impl Settings {
 
     /// The HTTP client: HTTP/1.1 without redirects, retries or a total limit.
     pub fn http(&self, options: &OpenOptions) -> Result<reqwest::Client> {
+        let port = self.endpoint.as_ref().and_then(Url::port_or_known_default).unwrap_or(443);
+        let proxied = |builder: ClientBuilder| {
+            let proxy = self.proxy().map(|proxy| Proxy::all(proxy.clone())).transpose()?;
+            Ok(proxy
+                .and_then(|proxy| self.proxies.with_exemptions(proxy, port))
+                .into_iter()
+                .fold(builder, ClientBuilder::proxy))
+        };
+        let verified = !self.plain() || self.proxy().is_some_and(|proxy| proxy.scheme() == "https");
+        self.client(options.timeouts.connect, verified, proxied)
+    }
+
+    /// The HTTP client for other services at the usual ports.
+    pub fn http_outside(&self, options: &OpenOptions) -> Result<reqwest::Client> {
+        self.client(options.timeouts.connect, true, |builder| {
+            let plain = self.proxies.plain.as_ref().map(|proxy| Proxy::http(proxy.clone())).transpose()?;
+            let secure = self.proxies.secure.as_ref().map(|proxy| Proxy::https(proxy.clone())).transpose()?;
+            let proxies = [(plain, 80), (secure, 443)];
+            let used = proxies.into_iter().filter_map(|(proxy, port)| self.proxies.with_exemptions(proxy?, port));
+            Ok(used.fold(builder, ClientBuilder::proxy))
+        })
+    }
+
+    fn client(
+        &self,
+        connect: Duration,
+        verified: bool,
+        proxied: impl Fn(ClientBuilder) -> reqwest::Result<ClientBuilder>,
+    ) -> Result<reqwest::Client> {
         let builder = || {
-            let mut builder = reqwest::Client::builder()
+            let builder = reqwest::Client::builder()
                 .http1_only()
                 .redirect(reqwest::redirect::Policy::none())
                 .retry(reqwest::retry::never())
-                .connect_timeout(options.timeouts.connect)
+                .connect_timeout(connect)
                 .pool_idle_timeout(POOL_IDLE)
                 .user_agent(concat!("peat/", env!("CARGO_PKG_VERSION")))
                 .no_proxy();
-            if let Some(proxy) = &self.proxy {
-                let exempt = self.no_proxy.as_deref().and_then(NoProxy::from_string);
-                builder = builder.proxy(Proxy::all(proxy.clone())?.no_proxy(exempt));
-            }
-            Ok::<_, reqwest::Error>(builder)
+            proxied(builder)
         };
         let failed = |e: reqwest::Error| {
             Error::invalid("the HTTP client cannot be set up")
@@ -106,13 +199,13 @@ impl Settings {
                 ))
                 .with_source(causes(&e))
         };
-        if self.plain() && self.proxy.as_ref().is_none_or(|proxy| proxy.scheme() == "http") {
+        if !verified {
             // Nothing to verify, so the system's certificates need not be read.
             return builder().and_then(|b| b.tls_certs_only([]).build()).map_err(failed);
         }
         let certificates = self.certificates()?;
         if certificates.is_empty() {
-            return builder().and_then(reqwest::ClientBuilder::build).map_err(failed);
+            return builder().and_then(ClientBuilder::build).map_err(failed);
         }
         // A machine without certificates of its own cannot merge.
         builder()

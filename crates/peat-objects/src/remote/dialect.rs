@@ -36,6 +36,17 @@ pub(super) struct Words {
     pub ca_variables: &'static [&'static str],
 }
 
+/// What was set right after a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Amendment {
+    /// Other credentials are used.
+    Credentials,
+    /// The server's clock is followed.
+    Clock,
+    /// The bucket is asked where it is: the client must be made anew.
+    Place,
+}
+
 /// What the library offers for every service.
 pub(super) trait Library: ObjectStore + PaginatedListStore {}
 impl<T: ObjectStore + PaginatedListStore> Library for T {}
@@ -62,6 +73,11 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync {
     /// The header and its value that make a PUT a create.
     fn condition(&self) -> (HeaderName, &'static str);
 
+    /// The settings, with what is known only after looking into files.
+    async fn complete(&self, settings: &Settings) -> Result<Settings> {
+        Ok(settings.clone())
+    }
+
     /// The client of the bucket. It never repeats a request: that is decided where the reply is understood.
     async fn connect(&self, settings: &Settings, wire: Wire) -> Result<Box<dyn Bucket>>;
 
@@ -76,14 +92,9 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync {
     /// Whether a code says that the request is worth repeating, whatever its status.
     fn is_busy(&self, code: &str) -> bool;
 
-    /// Whether the reply says that the credentials have ended.
-    fn has_ended(&self, reply: &Reply) -> bool;
-
-    /// Whether loading the credentials again may give other ones.
-    fn is_renewable(&self) -> bool;
-
-    /// Forgets the loaded credentials, because the store refused them.
-    async fn renew(&self);
+    /// Sets right what made the store refuse a request before it did anything, such as credentials that have ended. Then
+    /// the request may be sent again, whatever it is; each amendment helps once.
+    async fn amend(&self, reply: &Reply, signed_by: Option<u64>, done: &[Amendment]) -> Option<Amendment>;
 
     /// The page in the body, or what is wrong with it.
     fn listing(&self, reply: &Reply) -> Result<Listing, String>;

@@ -5,12 +5,10 @@ use peat_types::{Env, Error, Kind};
 use super::client::Settings;
 use super::dialect::{Dialect, Verdict};
 use super::reply::Reply;
-use super::wire::{Lost, causes};
+use super::wire::{Lost, causes, one_line};
 use crate::Op;
 
-/// AWS and its likes refuse signatures older or newer than this.
-const SKEW_LIMIT_MINUTES: i64 = 15;
-
+const PROXY_WANTS: &str = "the proxy wants a name and password";
 /// Everything an error has to name.
 pub(super) struct Subject<'a> {
     pub op: Op,
@@ -35,10 +33,9 @@ impl Subject<'_> {
         Error::new(kind, format!("{}: {why}", self.name()))
     }
 
-    /// An error of this request whose cause is another one.
-    pub fn refused(&self, cause: Error) -> Error {
-        let message = format!("{}: {cause}", self.name());
-        cause.context(message)
+    /// An error that kept this request from being made.
+    pub fn refused(&self, error: Error) -> Error {
+        error.prefixed(self.name())
     }
 
     /// A successful status with contents that the service would not send.
@@ -47,22 +44,31 @@ impl Subject<'_> {
         self.with_proxy_hint(
             self.error(Kind::Offline, &format!("status {status}, but {why}{}", id(reply)))
                 .with_code(self.dialect.words().foreign)
-                .with_hint(self.somebody_else()),
+                .with_hint(self.somebody_else(reply)),
         )
     }
 
-    fn somebody_else(&self) -> String {
-        format!(
-            "is {} {} server, and is nothing in between that answers in its place?",
-            self.settings.server(),
-            self.dialect.words().protocol
-        )
+    /// A remedy for an answer that the service would not give.
+    fn somebody_else(&self, reply: &Reply) -> String {
+        let (server, protocol) = (self.settings.server(), self.dialect.words().protocol);
+        let page = reply.header("content-type").is_some_and(|kind| kind.trim_start().starts_with("text/html"));
+        match reply.header("location") {
+            Some(place) if reply.status.is_redirection() => format!(
+                "it leads to {}: that is a sign-in page of the network, or {server} is not {protocol} server",
+                one_line(place)
+            ),
+            _ if page => format!(
+                "a web page came: sign in to the network if it wants that; else check whether {server} is {protocol} server"
+            ),
+            _ => format!("is {server} {protocol} server, and is nothing in between that answers in its place?"),
+        }
     }
 
     fn with_proxy_hint(&self, error: Error) -> Error {
         match self.settings.proxy_name() {
             Some(proxy) => error.with_hint(format!(
-                "requests go through the proxy {proxy}: correct HTTPS_PROXY, or name the server in NO_PROXY"
+                "requests go through the proxy {proxy}: correct {}, or name the server in NO_PROXY",
+                self.settings.proxy_variable()
             )),
             None => error,
         }
@@ -76,8 +82,8 @@ impl Subject<'_> {
             Lost::Unconditional => (Kind::Internal, "internal", None),
             Lost::Unbuilt(_) => (Kind::Invalid, "validation_failed", None),
             Lost::Connect(_) => {
-                let (code, hint) = self.unreachable(&cause);
-                (Kind::Offline, code, Some(hint))
+                let (kind, code, hint) = self.unreachable(&cause);
+                (kind, code, Some(hint))
             }
             Lost::NoReply(_) | Lost::Stalled(_) | Lost::Broken(_) => (
                 Kind::Offline,
@@ -85,36 +91,62 @@ impl Subject<'_> {
                 Some(format!("try again; when it stays so, look at {server} and the network")),
             ),
         };
-        let mut error = self.error(kind, &cause).with_code(code);
+        let why = if kind == Kind::Denied { PROXY_WANTS } else { &cause };
+        let mut error = self.error(kind, why).with_code(code);
         if let Some(hint) = hint {
             error = error.with_hint(hint);
         }
-        if kind == Kind::Offline { self.with_proxy_hint(error) } else { error }
+        if matches!(kind, Kind::Offline | Kind::Denied) { self.with_proxy_hint(error) } else { error }
     }
 
-    fn unreachable(&self, cause: &str) -> (&'static str, String) {
+    /// Why there is no connection. The libraries below tell it in words only.
+    fn unreachable(&self, cause: &str) -> (Kind, &'static str, String) {
         let server = self.settings.server();
         let lower = cause.to_lowercase();
-        if lower.contains("certificate") || lower.contains("unknownissuer") {
-            let bundle = match &self.settings.ca_bundle {
-                Some(path) => format!(
-                    "only the system's certificates and those of {} are trusted: add the server's authority there",
-                    path.display()
-                ),
-                None => {
-                    let variable = self.dialect.words().ca_variables[0];
-                    format!("for a private authority, name its PEM file in {variable}")
-                }
-            };
-            ("tls", bundle)
-        } else if lower.contains("invalidcontenttype") || lower.contains("corrupt message") {
+        let has = |parts: &[&str]| parts.iter().any(|part| lower.contains(part));
+        let (code, hint) = if has(&["proxy authorization required"]) {
+            return (Kind::Denied, "proxy", self.proxy_login());
+        } else if has(&["tunnel"]) {
+            ("proxy", format!("the proxy does not lead to {server}: does it allow this server and port?"))
+        } else if has(&["not valid for name", "notvalidforname"]) {
+            ("tls", format!("{server} shows a certificate for another name: use the name that its certificate is for"))
+        } else if has(&["expired", "not yet valid", "notvalidyet"]) {
+            ("tls", format!("renew the certificate of {server}, unless this machine's clock is wrong"))
+        } else if has(&["certificate", "unknownissuer"]) {
+            ("tls", self.unknown_authority())
+        } else if has(&["invalidcontenttype", "corrupt message"]) {
             ("tls", format!("{server} does not speak TLS there: is the endpoint http:// rather than https://?"))
-        } else if lower.contains("dns") || lower.contains("lookup") || lower.contains("resolve") {
-            ("unreachable", format!("the name of {server} is unknown: check the endpoint and the network"))
-        } else if lower.contains("refused") {
-            ("unreachable", format!("nothing listens at {server}: is the server running, is the port right?"))
+        } else if has(&["tls", "handshake", "protocolversion"]) {
+            ("tls", format!("{server} and this machine have no version of TLS in common; 1.2 or 1.3 is needed"))
         } else {
-            ("unreachable", format!("{server} cannot be reached: check the endpoint and the network"))
+            let first = self.settings.first_hop();
+            let hint = if has(&["dns", "lookup", "resolve"]) {
+                format!("the name of {first} is unknown: check its spelling and the network")
+            } else if has(&["refused"]) {
+                format!("nothing listens at {first}: is it running, is the port right?")
+            } else {
+                format!("{first} cannot be reached: check its address and the network")
+            };
+            ("unreachable", hint)
+        };
+        (Kind::Offline, code, hint)
+    }
+
+    fn proxy_login(&self) -> String {
+        let variable = self.settings.proxy_variable();
+        format!("write {variable}=http://name:password@host:port, with %40 for an @ in the password")
+    }
+
+    fn unknown_authority(&self) -> String {
+        match &self.settings.ca_bundle {
+            Some(path) => format!(
+                "only the system's certificates and those of {} are trusted: add the server's authority there",
+                path.display()
+            ),
+            None => {
+                let variable = self.dialect.words().ca_variables[0];
+                format!("for a private authority, name its PEM file in {variable}")
+            }
         }
     }
 
@@ -172,17 +204,15 @@ impl Subject<'_> {
 
     /// A status without an error document: proxies, portals and servers in trouble.
     fn bare(&self, reply: &Reply) -> Error {
-        let status = reply.status;
+        let status = reply.status.as_u16();
         let words = self.dialect.words();
         let why = format!("status {status} without {} error document{}", words.protocol, id(reply));
         if let Some((kind, code, hints)) = self.dialect.bare_verdict(reply) {
             return hints.into_iter().fold(self.error(kind, &why).with_code(code), Error::with_hint);
         }
-        match status.as_u16() {
+        match status {
             407 => self.with_proxy_hint(
-                self.error(Kind::Denied, "the proxy wants a name and password")
-                    .with_code("proxy")
-                    .with_hint("write HTTPS_PROXY=http://name:password@host:port"),
+                self.error(Kind::Denied, PROXY_WANTS).with_code("proxy").with_hint(self.proxy_login()),
             ),
             401 | 403 => self.with_proxy_hint(
                 self.dialect.rights(self.op).into_iter().fold(self.error(Kind::Denied, &why), Error::with_hint),
@@ -192,32 +222,35 @@ impl Subject<'_> {
             ),
             501 => self.error(Kind::Unsupported, &why),
             _ => self.with_proxy_hint(
-                self.error(Kind::Invalid, &why).with_code(words.foreign).with_hint(self.somebody_else()),
+                self.error(Kind::Invalid, &why).with_code(words.foreign).with_hint(self.somebody_else(reply)),
             ),
         }
     }
 
+    /// A remedy for a clock that the server does not accept.
     pub fn skew(&self, reply: &Reply) -> String {
-        let Some(server) = reply.meta().date else {
-            return "this machine's clock is wrong: set it, for example by NTP".to_owned();
-        };
-        let seconds = self.env.now().millis_since(server) / 1000;
-        let amount = match seconds.abs() {
-            s if s >= 120 => format!("{} minutes", s / 60),
-            s => format!("{s} seconds"),
-        };
-        let direction = if seconds > 0 { "ahead of" } else { "behind" };
-        format!(
-            "this machine's clock is {amount} {direction} the server's; more than {SKEW_LIMIT_MINUTES} minutes are refused: set it, for example by NTP"
-        )
+        match reply.meta().date {
+            Some(date) => format!(
+                "this machine's clock is {} the server's; more than 15 minutes are refused: set it, for example by NTP",
+                clock_in_words(self.env.now().millis_since(date))
+            ),
+            None => "this machine's clock is wrong: set it, for example by NTP".to_owned(),
+        }
     }
+}
+
+/// A difference of clocks for people: `20 minutes ahead of`, `90 seconds behind`.
+pub(super) fn clock_in_words(ahead: i64) -> String {
+    let seconds = ahead.abs() / 1000;
+    let amount = match seconds {
+        s if s >= 48 * 3600 => format!("{} days", s / 86_400),
+        s if s >= 120 * 60 => format!("{} hours", (s + 1800) / 3600),
+        s if s >= 120 => format!("{} minutes", (s + 30) / 60),
+        s => format!("{s} seconds"),
+    };
+    format!("{amount} {}", if ahead > 0 { "ahead of" } else { "behind" })
 }
 
 fn id(reply: &Reply) -> String {
     reply.request_id().map(|id| format!(" (request {id})")).unwrap_or_default()
-}
-
-fn one_line(text: &str) -> String {
-    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    line.chars().take(300).collect()
 }

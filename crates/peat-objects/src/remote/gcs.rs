@@ -10,7 +10,7 @@ use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder};
 use peat_types::{Env, Error, Kind, Result};
 
 use super::client::{Settings, first_of, no_retries};
-use super::dialect::{Bucket, Dialect, Library, Verdict, Words};
+use super::dialect::{Amendment, Bucket, Dialect, Library, Verdict, Words};
 use super::explain::Subject;
 use super::reply::{ErrorDocument, Listing, Reply};
 use super::s3;
@@ -97,16 +97,13 @@ impl Dialect for Gcs {
         matches!(code, "RequestTimeout" | "SlowDown" | "InternalError" | "ServiceUnavailable")
     }
 
-    fn has_ended(&self, reply: &Reply) -> bool {
-        reply.status.as_u16() == 401 || reply.error().is_some_and(|error| ended(&error.code))
-    }
-
-    fn is_renewable(&self) -> bool {
-        self.credentials.source().renewable()
-    }
-
-    async fn renew(&self) {
+    async fn amend(&self, reply: &Reply, _signed_by: Option<u64>, done: &[Amendment]) -> Option<Amendment> {
+        let ended = reply.status.as_u16() == 401 || reply.error().is_some_and(|error| ended(&error.code));
+        if !ended || !self.credentials.source().renewable() || done.contains(&Amendment::Credentials) {
+            return None;
+        }
         self.credentials.renew().await;
+        Some(Amendment::Credentials)
     }
 
     fn listing(&self, reply: &Reply) -> Result<Listing, String> {

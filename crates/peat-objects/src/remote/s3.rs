@@ -1,9 +1,12 @@
 //! S3, as AWS and many others speak it.
 
-mod aws_chain;
+mod aws_http;
+mod clock;
 mod credentials;
+mod sign;
+mod sources;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use http::HeaderName;
@@ -13,12 +16,15 @@ use reqwest::Url;
 use serde::Deserialize;
 
 use super::client::{Settings, first_of, no_retries};
-use super::dialect::{Bucket, Dialect, Library, Verdict, Words};
-use super::explain::Subject;
+use super::dialect::{Amendment, Bucket, Dialect, Library, Verdict, Words};
+use super::explain::{Subject, clock_in_words};
 use super::reply::{ErrorDocument, Listing, Reply};
 use super::wire::{Wire, causes};
 use crate::{Listed, Op, OpenOptions};
-use credentials::{Credentials, Source, expired_hint};
+use clock::ServerClock;
+use credentials::{Credentials, Source};
+use sign::Signing;
+use sources::Sources;
 
 const WORDS: Words = Words {
     protocol: "an S3",
@@ -29,13 +35,21 @@ const WORDS: Words = Words {
     ca_variables: &["AWS_CA_BUNDLE", "SSL_CERT_FILE"],
 };
 
+/// Where AWS begins, and what servers of one's own go by.
+const DEFAULT_REGION: &str = "us-east-1";
+
 /// A bucket of S3.
 #[derive(Debug)]
 pub(super) struct S3 {
     bucket: String,
+    /// As set in options or variables.
     region: Option<String>,
-    path_style: bool,
+    /// As the profile or the bucket itself said.
+    found: Mutex<Option<String>>,
+    /// As set in options.
+    path_style: Option<bool>,
     credentials: Arc<Credentials>,
+    clock: ServerClock,
 }
 
 impl S3 {
@@ -43,29 +57,38 @@ impl S3 {
         let endpoint = options.endpoint.clone().or_else(|| first_of(env, &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]));
         let settings = Settings::new(&WORDS, endpoint.as_deref(), options, env)?;
         let region = options.region.clone().or_else(|| first_of(env, &["AWS_REGION", "AWS_DEFAULT_REGION"]));
-        let path_style = options.path_style.unwrap_or(settings.endpoint.is_some() || bucket.contains('.'));
+        let clock = ServerClock::new(env);
+        let sources = Sources::new(settings.clone(), options.clone(), clock.clone(), env);
         let source = Source::choose(options.profile.as_deref(), env)?;
-        let credentials = Arc::new(Credentials::new(source, env));
-        Ok((Self { bucket: bucket.to_owned(), region, path_style, credentials }, settings))
+        let s3 = Self {
+            bucket: bucket.to_owned(),
+            region,
+            found: Mutex::default(),
+            path_style: options.path_style,
+            credentials: Arc::new(Credentials::new(source, sources, clock.clone(), env)),
+            clock,
+        };
+        Ok((s3, settings))
     }
 
-    /// The region: as set, of the profile, or where AWS begins.
-    async fn region(&self, settings: &Settings) -> String {
-        let source = self.credentials.source();
-        match (&self.region, &settings.endpoint) {
-            (Some(region), _) => region.clone(),
-            (None, None) if source.renewable() => {
-                Box::pin(aws_chain::region(source.profile())).await.unwrap_or_else(|| "us-east-1".to_owned())
-            }
-            _ => "us-east-1".to_owned(),
-        }
+    fn region(&self) -> String {
+        let found = || self.found.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.region.clone().or_else(found).unwrap_or_else(|| DEFAULT_REGION.to_owned())
+    }
+
+    fn found(&self, region: &str) {
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(region.to_owned());
+    }
+
+    fn path_style(&self, settings: &Settings) -> bool {
+        self.path_style.unwrap_or(settings.endpoint.is_some() || self.bucket.contains('.'))
     }
 
     /// Without path style the library expects the bucket in the host name already.
-    fn endpoint_of_bucket(&self, endpoint: &Url) -> String {
+    fn endpoint_of_bucket(&self, endpoint: &Url, path_style: bool) -> String {
         let plain = endpoint.as_str().trim_end_matches('/');
         match plain.split_once("://") {
-            Some((scheme, rest)) if !self.path_style => format!("{scheme}://{}.{rest}", self.bucket),
+            Some((scheme, rest)) if !path_style => format!("{scheme}://{}.{rest}", self.bucket),
             _ => plain.to_owned(),
         }
     }
@@ -102,18 +125,35 @@ impl Dialect for S3 {
         (http::header::IF_NONE_MATCH, "*")
     }
 
+    /// Reads the profile when it may say something that options and variables do not.
+    async fn complete(&self, settings: &Settings) -> Result<Settings> {
+        let source = self.credentials.source();
+        let unknown = self.region.is_none() && matches!(source, Source::Chain { .. });
+        if settings.endpoint.is_some() && !unknown {
+            return Ok(settings.clone());
+        }
+        let profile = Box::pin(self.credentials.profile()).await?;
+        if let Some(region) = &profile.region {
+            self.found.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| region.clone());
+        }
+        let endpoint = profile.endpoint.as_deref().filter(|_| settings.endpoint.is_none());
+        settings.with(endpoint, profile.ca_bundle)
+    }
+
     async fn connect(&self, settings: &Settings, wire: Wire) -> Result<Box<dyn Bucket>> {
+        let (region, path_style) = (self.region(), self.path_style(settings));
+        let (credentials, clock) = (self.credentials.clone(), self.clock.clone());
         let mut builder = AmazonS3Builder::new()
             .with_bucket_name(&self.bucket)
-            .with_region(self.region(settings).await)
-            .with_credentials(self.credentials.clone())
-            .with_http_connector(wire)
+            .with_region(&region)
+            .with_skip_signature(true)
+            .with_http_connector(Signing { wire, credentials, clock, region })
             .with_retry(no_retries())
             .with_allow_http(settings.plain())
-            .with_virtual_hosted_style_request(!self.path_style)
+            .with_virtual_hosted_style_request(!path_style)
             .with_disable_bulk_delete(true);
         if let Some(endpoint) = &settings.endpoint {
-            builder = builder.with_endpoint(self.endpoint_of_bucket(endpoint));
+            builder = builder.with_endpoint(self.endpoint_of_bucket(endpoint, path_style));
         }
         let bucket =
             builder.build().map_err(|e| Error::invalid("the S3 client cannot be set up").with_source(causes(&e)))?;
@@ -128,16 +168,28 @@ impl Dialect for S3 {
         matches!(code, "RequestTimeout" | "SlowDown" | "InternalError")
     }
 
-    fn has_ended(&self, reply: &Reply) -> bool {
-        !reply.status.is_success() && reply.error().is_some_and(|error| ended(&error.code))
-    }
-
-    fn is_renewable(&self) -> bool {
-        self.credentials.source().renewable()
-    }
-
-    async fn renew(&self) {
-        self.credentials.renew().await;
+    async fn amend(&self, reply: &Reply, signed_by: Option<u64>, done: &[Amendment]) -> Option<Amendment> {
+        let error = reply.error();
+        let code = error.as_ref().map_or("", |error| error.code.as_str());
+        let first = |amendment| !done.contains(&amendment);
+        if skewed(code) && first(Amendment::Clock) {
+            if let Some(ahead) = self.clock.follow(reply.meta().date?) {
+                tracing::warn!(
+                    "this machine's clock is {} the server's: requests are signed with the server's time",
+                    clock_in_words(ahead)
+                );
+            }
+            return Some(Amendment::Clock);
+        }
+        if (ended(code) || unknown_key(code) || code == "SignatureDoesNotMatch") && first(Amendment::Credentials) {
+            return Box::pin(self.credentials.renew(signed_by?)).await.then_some(Amendment::Credentials);
+        }
+        let region = moved(reply, code).then(|| region_of(reply, error.as_ref())).flatten()?;
+        if self.region.is_some() || region == self.region() || !first(Amendment::Place) {
+            return None;
+        }
+        self.found(&region);
+        Some(Amendment::Place)
     }
 
     fn listing(&self, reply: &Reply) -> Result<Listing, String> {
@@ -146,37 +198,35 @@ impl Dialect for S3 {
 
     fn verdict(&self, subject: &Subject<'_>, error: &ErrorDocument, reply: &Reply) -> Option<Verdict> {
         let server = subject.settings.server();
-        let region = reply.header("x-amz-bucket-region").or(error.region.as_deref()).map(str::to_owned);
         Some(match (error.code.as_str(), reply.status.as_u16()) {
             ("NoSuchBucket", _) => subject.missing_bucket(),
-            (
-                "PermanentRedirect"
-                | "TemporaryRedirect"
-                | "AuthorizationHeaderMalformed"
-                | "IllegalLocationConstraintException",
-                _,
-            )
-            | (_, 301 | 307) => self.wrong_region(region, error.endpoint.as_deref()),
-            (code, _) if ended(code) => {
-                (Kind::Denied, "credentials_expired", vec![expired_hint(self.credentials.source())])
+            (code, _) if moved(reply, code) => {
+                self.wrong_region(region_of(reply, Some(error)), error.endpoint.as_deref())
             }
-            ("InvalidAccessKeyId" | "InvalidClientTokenId" | "UnrecognizedClientException", _) => (
+            (code, _) if ended(code) => {
+                (Kind::Denied, "credentials_expired", vec![self.credentials.source().expired_hint()])
+            }
+            (code, _) if unknown_key(code) => (
                 Kind::Denied,
                 "wrong_key",
-                vec![format!("{server} does not know this access key: check AWS_ACCESS_KEY_ID or the profile")],
+                vec![format!("{server} does not know this access key: {}", self.credentials.source().key_hint())],
             ),
             ("SignatureDoesNotMatch", _) => (
                 Kind::Denied,
                 "wrong_key",
                 vec![
-                    "the secret does not fit the access key: check AWS_SECRET_ACCESS_KEY or the profile".to_owned(),
+                    format!("the secret does not fit the access key: {}", self.credentials.source().secret_hint()),
                     format!(
                         "or the server expects the bucket in the {}",
-                        if self.path_style { "host name: switch path style off" } else { "path: switch path style on" }
+                        if self.path_style(subject.settings) {
+                            "host name: switch path style off"
+                        } else {
+                            "path: switch path style on"
+                        }
                     ),
                 ],
             ),
-            ("RequestTimeTooSkewed" | "RequestExpired", _) => (Kind::Denied, "clock_skew", vec![subject.skew(reply)]),
+            (code, _) if skewed(code) => (Kind::Denied, "clock_skew", vec![skew(subject.env, reply)]),
             ("NotImplemented", _) => subject.unsupported(),
             (
                 "RequestTimeout" | "IncompleteBody" | "BadDigest" | "SlowDown" | "ServiceUnavailable" | "InternalError",
@@ -187,8 +237,8 @@ impl Dialect for S3 {
     }
 
     fn bare_verdict(&self, reply: &Reply) -> Option<Verdict> {
-        let region = reply.header("x-amz-bucket-region")?;
-        matches!(reply.status.as_u16(), 301 | 307 | 308 | 400).then(|| self.wrong_region(Some(region.to_owned()), None))
+        let region = region_of(reply, None)?;
+        moved(reply, "").then(|| self.wrong_region(Some(region), None))
     }
 
     fn rights(&self, op: Op) -> Vec<String> {
@@ -214,6 +264,45 @@ impl Dialect for S3 {
 
 fn ended(code: &str) -> bool {
     matches!(code, "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired" | "InvalidToken")
+}
+
+fn unknown_key(code: &str) -> bool {
+    matches!(code, "InvalidAccessKeyId" | "NotSignedUp" | "InvalidClientTokenId" | "UnrecognizedClientException")
+}
+
+fn skewed(code: &str) -> bool {
+    matches!(code, "RequestTimeTooSkewed" | "RequestExpired")
+}
+
+/// By how much the clocks differ.
+fn skew(env: &Env, reply: &Reply) -> String {
+    let remedy = "set it, for example by NTP";
+    match reply.meta().date {
+        Some(date) => format!(
+            "this machine's clock is {} the server's, and signing with the server's time was refused too: {remedy}",
+            clock_in_words(env.now().millis_since(date))
+        ),
+        None => format!("this machine's clock is wrong, and the server does not say by how much: {remedy}"),
+    }
+}
+
+/// Whether the bucket is in another region. Some of these replies have no error document.
+fn moved(reply: &Reply, code: &str) -> bool {
+    match code {
+        "PermanentRedirect"
+        | "TemporaryRedirect"
+        | "AuthorizationHeaderMalformed"
+        | "IllegalLocationConstraintException" => true,
+        "" => matches!(reply.status.as_u16(), 301 | 307 | 308 | 400),
+        _ => matches!(reply.status.as_u16(), 301 | 307),
+    }
+}
+
+/// The region that the bucket is said to be in, if that is the name of one.
+fn region_of(reply: &Reply, error: Option<&ErrorDocument>) -> Option<String> {
+    let named = reply.header("x-amz-bucket-region").or(error.and_then(|error| error.region.as_deref()))?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    (!named.is_empty() && named.len() <= 63 && named.bytes().all(plain)).then(|| named.to_owned())
 }
 
 /// One page of `ListObjectsV2`.

@@ -55,8 +55,10 @@ pub(super) enum Lost {
 pub(super) struct Exchange {
     pub reply: Option<Reply>,
     pub lost: Option<Lost>,
-    /// What kept the credentials from being loaded.
+    /// What kept the request from being signed.
     pub refused: Option<Error>,
+    /// Which load of the credentials signed it.
+    pub signed_by: Option<u64>,
 }
 
 /// The request of the seam that is being made, for those who are called by the library in between.
@@ -153,6 +155,9 @@ impl Wire {
         let request = http::Request::from_parts(head, in_pieces(body, &moved));
         let request = reqwest::Request::try_from(request).map_err(Lost::Unbuilt)?;
 
+        // What came in while this process did other things is looked at first: a connection that was closed meanwhile
+        // must not be taken for this request.
+        tokio::task::yield_now().await;
         let mut response = pin!(self.client.execute(request));
         let mut response = loop {
             tokio::select! {
@@ -239,5 +244,11 @@ pub(super) fn causes(error: &dyn StdError) -> String {
         }
         next = error.source();
     }
-    line
+    one_line(&line)
+}
+
+/// Foreign text in one line of bounded length.
+pub(super) fn one_line(text: &str) -> String {
+    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.chars().take(300).collect()
 }
