@@ -268,14 +268,17 @@ impl Remote {
         Ok(Object { bytes, size, meta })
     }
 
-    /// The range lies past the end; the caller still learns the size.
-    async fn past_the_end(&self, key: &str, reply: &Reply) -> Result<Option<Object>> {
+    /// The range holds no byte; the caller still learns the size.
+    async fn past_the_end(&self, key: &str, range: Range, reply: &Reply) -> Result<Option<Object>> {
         let empty = |size, meta| Ok(Some(Object { bytes: Bytes::new(), size, meta }));
         if let Some(size) = reply.size_of_unsatisfied() {
             return empty(size, reply.meta());
         }
         let head = self.reply(Op::Get, key, Request::Head(key)).await?;
         match head.header("content-length").and_then(|length| length.parse().ok()) {
+            Some(size) if head.status.is_success() && !range.resolve(size).is_empty() => {
+                Err(self.about(Op::Get, key, |s| s.foreign(reply, "it is empty, and the object is not")))
+            }
             Some(size) if head.status.is_success() => empty(size, head.meta()),
             _ if head.status.as_u16() == 404 => Ok(None),
             _ => Err(self.refusal(Op::Get, key, &head)),
@@ -362,9 +365,13 @@ impl Store for Remote {
         }
         let reply = self.reply(Op::Get, key, Request::Get(key, range)).await?;
         match reply.status.as_u16() {
+            // Some emulators have no other answer to a range of an empty object.
+            206 if reply.body.is_empty() && reply.content_range().is_none() => {
+                self.past_the_end(key, range, &reply).await
+            }
             200 | 206 => self.object(key, range, &reply).map(Some),
             404 if self.absent(&reply) => Ok(None),
-            416 => self.past_the_end(key, &reply).await,
+            416 => self.past_the_end(key, range, &reply).await,
             _ => Err(self.refusal(Op::Get, key, &reply)),
         }
     }

@@ -223,6 +223,14 @@ async fn a_range_is_the_one_asked_for() {
     server.script(Method::GET, KEY, 1, Fault::Reply(wrong));
     let error = store.get(KEY, Range::Part { offset: 4, len: 4 }).await.unwrap_err();
     assert_eq!(error.code(), "not_s3", "{error:?}");
+    // Nothing, of an object that has these bytes, and of one that is empty.
+    let nothing = Canned::empty(206).with_header("etag", "\"x\"");
+    server.script(Method::GET, KEY, 1, Fault::Reply(nothing.clone()));
+    let error = store.get(KEY, Range::Part { offset: 4, len: 4 }).await.unwrap_err();
+    assert_eq!(error.code(), "not_s3", "{error:?}");
+    store.put("default/empty", Bytes::new()).await.unwrap();
+    server.script(Method::GET, "default/empty", 1, Fault::Reply(nothing));
+    assert_eq!(store.get("default/empty", Range::Last { len: 4 }).await.unwrap().unwrap().size, 0);
     server.set_lie(Some(peat_testkit::liars::Lie::IgnoresRange));
     let part = store.get(KEY, Range::Part { offset: 4, len: 4 }).await.unwrap().unwrap();
     assert_eq!((part.bytes, part.size), (body("4567"), 10));

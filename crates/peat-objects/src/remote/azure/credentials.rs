@@ -1,6 +1,6 @@
 //! Credentials of Azure: keys and signatures from variables, else identities and logins, in the order of Azure's tools.
 //!
-//! Beside `aws_chain` this is the only place where a library may look around by itself: `az` runs with the environment
+//! Beside `s3::sources` this is the only place where a library may look around by itself: `az` runs with the environment
 //! of this process, and `IDENTITY_HEADER` of App Service is read there.
 
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The AWS tools' own way to credentials: profiles with all they can refer to, web identity, containers, instances.
 //!
-//! This is the only place where a library reads environment variables, files of the home folder and metadata services by
-//! itself. It is entered only when the variables given do not hold the keys.
+//! Beside `azure::credentials` this is the only place where a library reads environment variables, files of the home folder
+//! and metadata services by itself. It is entered only when the variables given do not hold the keys.
 
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
