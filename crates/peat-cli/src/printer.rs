@@ -1,5 +1,6 @@
 //! The only place that writes to the terminal. Stdout is data, stderr is talk.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::{self, Write};
 
@@ -70,12 +71,38 @@ impl Printer {
         Ok(())
     }
 
+    /// Prints one of many results as one line.
+    pub fn event<R: Render>(&self, report: &R) -> Result<()> {
+        if self.json {
+            return self.text(&format!("{}\n", json_text(&peat_engine::report::json(report).to_string())));
+        }
+        let mut page = Page::new(self.colour_out);
+        report.render(&mut page);
+        self.text(page.as_str())
+    }
+
+    /// Says what a command that printed its results one by one cost.
+    pub fn stats(&self, stats: Option<&Stats>) {
+        match stats {
+            Some(stats) if self.json => self.talk(&format!("{}\n", json!({ "stats": stats }))),
+            Some(stats) => self.talk(&format!("stats: {stats}\n")),
+            None => {}
+        }
+    }
+
+    /// Passes the output of a program on to stderr, as it is.
+    #[allow(clippy::unused_self)]
+    pub fn pass(&self, bytes: &[u8]) {
+        // Nothing can be said about an stderr that does not take it.
+        let _ = io::stderr().lock().write_all(bytes);
+    }
+
     /// Prints a JSON document, whatever form was asked for.
     pub fn document(&self, mut document: Value, stats: Option<&Stats>) -> Result<()> {
         if let (Some(stats), Some(fields)) = (stats, document.as_object_mut()) {
             fields.insert("stats".to_owned(), json!(stats));
         }
-        self.text(&format!("{document:#}\n"))
+        self.text(&format!("{}\n", json_text(&format!("{document:#}"))))
     }
 
     /// Writes text to stdout.
@@ -100,7 +127,7 @@ impl Printer {
     /// Says that something needs attention although the command goes on.
     pub fn warning(&self, text: &str) {
         if self.json {
-            self.talk(&format!("{}\n", json!({ "warning": text })));
+            self.talk(&format!("{}\n", json_text(&json!({ "warning": text }).to_string())));
         } else {
             let label = paint(self.colour_err, AnsiColor::Yellow.on_default().bold(), "warning:");
             self.talk(&format!("{label} {}\n", visible(text, "\n    ")));
@@ -156,6 +183,29 @@ pub(crate) fn visible(text: &str, newline: &str) -> String {
     out
 }
 
+/// `text` on one line, with every control character escaped.
+pub(crate) fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
+/// JSON without the control characters that JSON lets through, of which terminals know some. They stand in strings only,
+/// so escaping them changes nothing for who reads it.
+fn json_text(json: &str) -> Cow<'_, str> {
+    let hidden = |c: char| matches!(c, '\u{7f}'..='\u{9f}');
+    if !json.contains(hidden) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 8);
+    for c in json.chars() {
+        if hidden(c) { out.push_str(&format!("\\u{:04x}", u32::from(c))) } else { out.push(c) }
+    }
+    Cow::Owned(out)
+}
+
 fn stdout_error(error: io::Error) -> Error {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Error::new(Kind::Cancelled, "the reader of the output went away").with_code(BROKEN_PIPE);
@@ -190,12 +240,12 @@ fn error_json(error: &Error) -> String {
     }
     let causes: Vec<String> = error.chain().split_off(1);
     fields.insert("causes".to_owned(), json!(causes));
-    format!("{}\n", Value::Object(fields))
+    format!("{}\n", json_text(&Value::Object(fields).to_string()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::visible;
+    use super::{json_text, plain, visible};
 
     #[test]
     fn what_others_named_cannot_command_the_terminal() {
@@ -204,5 +254,7 @@ mod tests {
         assert_eq!(visible("\u{1b}[32mok\u{1b}[0m", "\n"), "\u{1b}[32mok\u{1b}[0m");
         assert_eq!(visible("a\nhint: rm", "\n    "), "a\n    hint: rm");
         assert_eq!(visible("ünï\tx", "\n"), "ünï\tx");
+        assert_eq!(plain("\u{1b}[8mx\r\ny\u{9b}2Jé"), "\\u{1b}[8mx\\r\\ny\\u{9b}2Jé");
+        assert_eq!(json_text("{\"a\":\"\u{9b}2J\u{7f}é\"}"), "{\"a\":\"\\u009b2J\\u007fé\"}");
     }
 }

@@ -83,6 +83,13 @@ impl Reporter for Progress {
             Event::Parked { change, why } => self.printer.warning(&format!(
                 "change {change} was refused and put aside: {why}; see 'peat pending show {change}'"
             )),
+            Event::StoreAway { error } => self
+                .printer
+                .warning(&format!("cannot go on for now, trying again until it works: {}", error.chain().join(": "))),
+            Event::StoreBack { away } => {
+                let away = millis(u64::try_from(away.as_millis()).unwrap_or(u64::MAX));
+                self.printer.warning(&format!("going on after {away}"));
+            }
             Event::Hydrating { done, of } => self.downloading(&mut state, done, of),
             // Healed by itself: for the log, not for the person.
             Event::Rebuilt { why } => tracing::info!(why, "state.db was rebuilt"),

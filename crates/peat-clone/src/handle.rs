@@ -17,7 +17,7 @@ use crate::lease::Runs;
 use crate::tree::Tree;
 use crate::{
     Adopt, Change, Committed, Finding, Item, LeaseInfo, NewChange, NewNamespace, NewRun, Options, Pending, Planner,
-    Pulled, Run, Scope, Settled, UnitInfo,
+    Pulled, Run, Scope, Settled, UnitInfo, Watch, WatchOptions,
 };
 
 /// How long an opening waits for another one of the same folder.
@@ -195,6 +195,15 @@ impl LocalClone {
     /// `lock_timeout` names the holder.
     pub async fn begin(&self, run: NewRun) -> Result<Run> {
         Box::pin(Inner::begin(&self.0, run)).await
+    }
+
+    /// Follows the namespace from the cursor of that name, which is made when there is none: then one look at the store.
+    ///
+    /// # Errors
+    /// `Contended` with code `watch_taken` when another process follows under this name; `Invalid` for a name that is no
+    /// slug and for a beginning that is not in the log yet.
+    pub async fn watch(&self, options: &WatchOptions) -> Result<Watch> {
+        Box::pin(Watch::open(self.0.clone(), options)).await
     }
 
     /// All changes of the journal, oldest first. No request.

@@ -19,6 +19,7 @@ mod planner;
 mod report;
 mod sync;
 mod tree;
+mod watch;
 
 pub use change::{Adopt, Change, Committed, NewChange, OnRefusal, Pending, PendingStatus, Settled};
 pub use handle::LocalClone;
@@ -28,6 +29,9 @@ pub use lease::{Capability, Grant, LeaseMode, NewRun, Run};
 pub use options::{Durability, Event, Holder, Hydration, NewNamespace, Options, Reporter, Silent};
 pub use planner::{Interrupted, Plan, PlanContent, PlanOp, Planner, Refusal, View};
 pub use report::{Finding, LeaseInfo};
+pub use watch::{Jumped, Watch, WatchOptions, Watched, WatchedChange};
 
 // What a caller needs to read the answers of this room.
-pub use peat_ledger::{FileRow, Lease, LogLine, NsInfo, Params, Rank, Together, Verified};
+pub use peat_ledger::{
+    FileRow, Lease, LogLine, NsInfo, OpRecord, Params, Rank, Together, TxHead, TxKind, UnitOps, Verified,
+};

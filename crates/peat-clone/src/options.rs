@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use peat_ledger::{Params, Together};
 use peat_objects::Store;
-use peat_types::{ChangeId, Namespace, Timestamp, Unit};
+use peat_types::{ChangeId, Error, Namespace, Timestamp, Unit};
 
 /// Everything a clone is derived from. There is no second construction site.
 #[derive(Clone)]
@@ -130,6 +130,16 @@ pub enum Event<'a> {
     Repaired {
         /// Its path in the tree.
         path: &'a str,
+    },
+    /// A follower cannot go on for now and keeps trying; told once.
+    StoreAway {
+        /// Why.
+        error: &'a Error,
+    },
+    /// It goes on.
+    StoreBack {
+        /// How long it could not.
+        away: Duration,
     },
     /// Contents are being downloaded.
     Hydrating {

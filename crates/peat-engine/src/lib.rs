@@ -26,6 +26,7 @@ mod schema;
 mod status;
 mod store;
 mod types;
+mod watch;
 mod yaml;
 
 pub use cancel::{Cancel, Reason};
@@ -45,3 +46,4 @@ pub use types::{
     Call, DataKind, DataSpec, End, MethodKind, MethodSpec, ModelType, Outcome, Registry, SharedType, Stream, TypeSpec,
     Write,
 };
+pub use watch::{Exec, ExecNews, Executed, Follow, OnFailure, WatchRequest};

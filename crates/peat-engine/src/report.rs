@@ -8,6 +8,7 @@ mod model;
 mod repo;
 mod run;
 mod store;
+mod watch;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -27,6 +28,7 @@ pub use store::{
     LockHolder, LockReleased, LockStatus, LogEntry, LogReport, LogTransaction, PendingChange, PendingDone, PendingList,
     PendingShow, StatusReport, SyncReport,
 };
+pub use watch::{WatchChange, WatchData, WatchEvent, WatchItem, WatchOutput, WatchUnit};
 
 /// A value that an operation answers with.
 pub trait Report: Serialize {

@@ -10,6 +10,7 @@ mod key;
 mod local;
 mod log;
 mod maintain;
+mod page;
 mod pages;
 mod read;
 mod scoped;
@@ -33,7 +34,7 @@ use self::commit::Attempt;
 use self::local::Local;
 pub use self::local::Together;
 use self::pages::Pages;
-use crate::model::{Beat, Draft, Entry, FileRow, NsInfo, PageCache, Params, Rank, State, TxHead, UnitRow};
+use crate::model::{Beat, Draft, Entry, FileRow, Mark, NsInfo, PageCache, Params, Rank, State, TxHead, UnitRow};
 
 /// What a new ledger is made from.
 #[derive(Clone, Debug)]
@@ -74,6 +75,20 @@ pub enum Follow {
     Entries(Vec<Entry>),
     /// Too far behind to read forward, or behind the floor: the new head. Compare directories.
     Jump(Box<State>),
+}
+
+/// Some of what follows a mark.
+#[derive(Debug)]
+pub enum Page {
+    /// The next entries, in order; none when there is nothing new.
+    Entries {
+        /// The entries.
+        entries: Vec<Entry>,
+        /// Whether nothing came after them at this moment.
+        end: bool,
+    },
+    /// What came after the mark is no longer kept: the head.
+    Behind(Box<State>),
 }
 
 /// Answer to a scoped look.
@@ -213,6 +228,13 @@ impl Ledger {
     /// probe of the next slot. `Damaged` with code `rollback` or `fork` when the log went back or is another one.
     pub async fn follow(&self, state: &State, list: bool) -> Result<Follow> {
         Box::pin(self.follow_from(state, list)).await
+    }
+
+    /// The next few entries after `from`, however far behind the head that is: never a jump over entries that are still
+    /// kept, and never more in memory than a few entries. `known` is an entry that the caller knows to exist. `list` as for
+    /// [`follow`](Self::follow), whose errors it has.
+    pub async fn page(&self, from: Mark, known: Seq, list: bool) -> Result<Page> {
+        Box::pin(page::page(self, from, known, list)).await
     }
 
     /// The units named, each with the seq the caller has of it (`None`: never seen), at one head (*Scoped*).

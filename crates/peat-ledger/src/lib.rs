@@ -9,9 +9,9 @@ mod model;
 
 pub use ledger::{
     Checkpoint, Checkpointing, Collected, Collecting, Commit, Dead, Doomed, Follow, GcPlan, Ledger, LogLine, NewLedger,
-    ObjectKind, Scoped, Tail, Together, Verified,
+    ObjectKind, Page, Scoped, Tail, Together, Verified,
 };
 pub use model::{
-    Beat, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, NewContent, NsInfo, Op, OpRecord,
+    Beat, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, Mark, NewContent, NsInfo, Op, OpRecord,
     PageCache, Params, Rank, Ref, Ring, Root, Segment, State, TxHead, TxKind, TxUnit, UnitOps, UnitRow,
 };

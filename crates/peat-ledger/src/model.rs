@@ -436,6 +436,16 @@ pub struct State {
     pub min_writer: u32,
 }
 
+/// A place in the log: what somebody who follows it must remember.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The entry.
+    pub seq: Seq,
+    /// First 16 bytes of the BLAKE3 of the entry as stored, so that the next one can be checked to follow it; zeros when
+    /// it is not known.
+    pub hash: [u8; 16],
+}
+
 /// An entry as read whole.
 #[derive(Clone, Debug)]
 pub struct Entry {

@@ -17,3 +17,4 @@ mod runs;
 mod sandbox;
 mod shapes;
 mod sharing;
+mod watch;

@@ -61,6 +61,12 @@ fn reports_have_the_shapes_scripts_know() {
         shape["schema"] = report["schema"].clone();
         shapes.insert(format!("peat {command}"), shape);
     }
+    for line in sandbox.peat("datastore watch --once --since 0 --json").ok().out.lines() {
+        let event: Value = serde_json::from_str(line).unwrap();
+        let mut shape = shape(&event);
+        shape["schema"] = event["schema"].clone();
+        shapes.insert(format!("peat datastore watch --json: {}", event["kind"].as_str().unwrap()), shape);
+    }
     let error = sandbox.peat("model get nope --json").status(1).error();
     shapes.insert("an error".to_owned(), shape(&error));
     let now = format!("{:#}\n", Value::Object(shapes));

@@ -11,3 +11,4 @@ mod machine;
 mod reports;
 mod same_model;
 mod together;
+mod watch;

@@ -136,7 +136,7 @@ impl Inner {
     }
 
     /// Takes a whole state over by comparing directories: units with the same last seq are the same.
-    async fn jump(&self, state: &State, at: Moment, listed: bool) -> Result<Applied> {
+    pub(crate) async fn jump(&self, state: &State, at: Moment, listed: bool) -> Result<Applied> {
         let directory = self.ledger.directory(state, &self.db).await?;
         let mut local: BTreeMap<Unit, Seq> =
             self.db.units()?.into_iter().map(|known| (known.unit, known.seq)).collect();

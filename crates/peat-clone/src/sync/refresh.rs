@@ -79,7 +79,7 @@ impl Inner {
     }
 
     /// Takes a head over without what lies between: only the units that are asked for will follow.
-    fn jump_head(&self, state: &State, at: Moment) -> Result<()> {
+    pub(crate) fn jump_head(&self, state: &State, at: Moment) -> Result<()> {
         self.db.write(|tx| db::set_head(tx, &db::NewHead { state, at, listed: true, mine: false }))
     }
 

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use peat_clone::{
     Change, Durability, Hydration, Interrupted, Item, LocalClone, NewChange, NewNamespace, NewRun, Options, Params,
-    Plan, PlanContent, PlanOp, Planner, Rank, Refusal, Run, Scope, Silent, Together, View,
+    Plan, PlanContent, PlanOp, Planner, Rank, Refusal, Reporter, Run, Scope, Silent, Together, View,
 };
 use peat_objects::{Count, FaultStore, MemoryStore, Meter, Metered, Op, Store};
 use peat_testkit::clock::tokio_env;
@@ -262,7 +262,16 @@ impl World {
         self.try_open(name, opening).await.unwrap()
     }
 
+    /// A process that tells `reporter` what happens.
+    pub async fn open_heard(&self, name: &str, reporter: Arc<dyn Reporter>) -> Machine {
+        self.try_open_heard(name, Opening::default(), reporter).await.unwrap()
+    }
+
     pub async fn try_open(&self, name: &str, opening: Opening) -> Result<Machine> {
+        self.try_open_heard(name, opening, Arc::new(Silent)).await
+    }
+
+    async fn try_open_heard(&self, name: &str, opening: Opening, reporter: Arc<dyn Reporter>) -> Result<Machine> {
         let killer = Killer::default();
         let env = self.env.with_steps(Arc::new(killer.clone())).with_mutation(opening.mutation);
         let faults = Arc::new(FaultStore::new(Arc::new(self.memory.clone()), &env));
@@ -270,6 +279,7 @@ impl World {
         let metered = Metered::new(Arc::new(Gate(faults.clone(), denied.clone())));
         let meter = metered.meter().clone();
         let options = options(Arc::new(metered), &self.dir(name), name, opening.hydration, opening.durability);
+        let options = Options { reporter, ..options };
         let new = NewNamespace { params: self.params.clone(), probe: self.probe.clone() };
         let clone = if self.memory.keys().is_empty() {
             LocalClone::create(options, env.clone(), Arc::new(TestPlanner), new).await?

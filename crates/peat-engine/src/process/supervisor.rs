@@ -62,6 +62,10 @@ pub(super) fn serve(env: &Env, mut control: Box<dyn Read + Send>, out: &mut dyn 
     };
     let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return 1 };
     let alive = Frame::Started(group.as_raw_pid()).write(out).is_ok();
+    if let Some((mut stdin, text)) = child.stdin.take().zip(job.stdin.clone()) {
+        // A program that does not read it all is none of our business.
+        std::thread::spawn(move || stdin.write_all(text.as_bytes()));
+    }
     let events = listen(control, &mut child);
     wait_for(child, &events.1);
     let mut watch = Watch {
@@ -99,7 +103,7 @@ fn command(job: &Job, token: &str) -> Command {
     command
         .current_dir(&job.cwd)
         .envs(&job.variables)
-        .stdin(Stdio::null())
+        .stdin(if job.stdin.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);

@@ -25,6 +25,9 @@ pub(crate) struct Job {
     pub cwd: String,
     /// Variables set in addition to the inherited ones.
     pub variables: BTreeMap<String, String>,
+    /// What it reads from its standard input; nothing when absent.
+    #[serde(default)]
+    pub stdin: Option<String>,
     /// When to end it.
     pub timeout_ms: Option<u64>,
     /// How long it may take to end.

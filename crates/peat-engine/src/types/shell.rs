@@ -163,6 +163,7 @@ impl ModelType for Shell {
             argv: vec!["sh".to_owned(), "-c".to_owned(), arguments.run.to_owned()],
             cwd: cwd.to_string_lossy().into_owned(),
             variables: arguments.variables.clone(),
+            stdin: None,
             timeout_ms: arguments.timeout,
             grace_ms: millis(call.host.patience.grace),
             drain_ms: millis(call.host.patience.drain),

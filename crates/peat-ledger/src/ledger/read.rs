@@ -9,7 +9,7 @@ use peat_types::{Error, Kind, Mutation, Result, Seq, Timestamp};
 
 use super::{Follow, Ledger, key};
 use crate::format;
-use crate::model::{Entry, State, TxHead};
+use crate::model::{Entry, Mark, State, TxHead};
 
 /// A read of this many bytes holds header, ring and, as a rule, all directory pages of an entry.
 pub(super) const PREFIX: u64 = 16 << 10;
@@ -49,6 +49,17 @@ impl State {
     /// Whether the hash of the entry is known, so that the next one can be checked against it and built upon it.
     pub fn is_whole(&self) -> bool {
         self.hash != [0; 16]
+    }
+
+    /// Where it stands in the log.
+    pub fn mark(&self) -> Mark {
+        Mark { seq: self.seq, hash: self.hash }
+    }
+}
+
+impl From<&State> for Mark {
+    fn from(state: &State) -> Self {
+        state.mark()
     }
 }
 
@@ -235,29 +246,31 @@ impl Ledger {
             .with_hint("run 'peat ledger verify' to see what else is missing")
     }
 
-    /// Whether `entry` is the one after `state`. `Behind` when `state` lies behind the floor, so that the slot is void.
+    /// Whether `entry` is the one after `mark`. `Behind` when that lies behind the floor, so that the slot is void.
     ///
     /// # Errors
     /// `fork` when it is not, and the slot is valid.
-    pub(super) async fn follows(&self, state: &State, entry: &Entry) -> Result<Stop> {
-        if !state.is_whole() || entry.prev == state.hash {
+    pub(super) async fn follows(&self, mark: impl Into<Mark>, entry: &Entry) -> Result<Stop> {
+        let mark = mark.into();
+        if mark.hash == [0; 16] || entry.prev == mark.hash {
             return Ok(Stop::Full);
         }
-        let head = self.glance_head(self.known(state.seq)).await?;
+        let head = self.glance_head(self.known(mark.seq)).await?;
         if head.state.root.keep > entry.state.seq {
             return Ok(Stop::Behind);
         }
         Err(self.fork(entry.state.seq, "does not follow the entry before it as seen here"))
     }
 
-    /// Reads up to `width` entries after the newest of `entries` (or after `state`) at once.
-    pub(super) async fn extend(&self, state: &State, entries: &mut Vec<Entry>, width: u64) -> Result<Stop> {
-        let from = entries.last().map_or(state.seq, |entry| entry.state.seq).next();
+    /// Reads up to `width` entries after the newest of `entries` (or after `mark`) at once.
+    pub(super) async fn extend(&self, mark: impl Into<Mark>, entries: &mut Vec<Entry>, width: u64) -> Result<Stop> {
+        let mark = mark.into();
+        let from = entries.last().map_or(mark.seq, |entry| entry.state.seq).next();
         let reads = join_all((0..width).map(|n| self.entry(Seq(from.0 + n)))).await;
         for read in reads {
             // What lies after a hole was written after the hole was read.
             let Some(entry) = read? else { return Ok(Stop::End) };
-            if self.follows(entries.last().map_or(state, |entry| &entry.state), &entry).await? == Stop::Behind {
+            if self.follows(entries.last().map_or(mark, |entry| entry.state.mark()), &entry).await? == Stop::Behind {
                 return Ok(Stop::Behind);
             }
             self.saw(entry.state.seq);

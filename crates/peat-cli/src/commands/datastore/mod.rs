@@ -2,6 +2,7 @@ mod lock;
 mod setup;
 mod status;
 mod sync;
+mod watch;
 
 use clap::Subcommand;
 use peat_types::Result;
@@ -22,6 +23,7 @@ enum Sub {
     Status(status::Args),
     Setup(setup::Args),
     Sync(sync::Args),
+    Watch(watch::Args),
     Lock(lock::Args),
 }
 
@@ -31,6 +33,7 @@ pub(crate) fn run(args: Args, cx: &Context) -> Result<Exit> {
         Some(Sub::Status(args)) => cx.block_on(status::run(args, cx)),
         Some(Sub::Setup(args)) => cx.block_on(setup::run(args, cx)),
         Some(Sub::Sync(args)) => cx.block_on(sync::run(args, cx)),
+        Some(Sub::Watch(args)) => cx.block_on(watch::run(args, cx)),
         Some(Sub::Lock(args)) => lock::run(args, cx),
     }
 }
