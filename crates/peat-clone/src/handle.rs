@@ -43,6 +43,7 @@ pub(crate) struct Inner {
     pub(crate) looking: tokio::sync::Mutex<()>,
     pub(crate) id: CloneId,
     pub(crate) instance: InstanceId,
+    copied: bool,
 }
 
 impl fmt::Debug for LocalClone {
@@ -83,7 +84,7 @@ impl LocalClone {
         files::sweep(&env, &options.dir.join(files::TEMP));
         let instance = InstanceId::random(&env);
         let mut found = identity::find(&env, &options)?;
-        let id = found.identity.clone;
+        let (id, copied) = (found.identity.clone, found.identity.copied);
         if found.reminted {
             // The locks of the original do not hold here, so its runs would look dead.
             forget_runs(&options)?;
@@ -110,12 +111,19 @@ impl LocalClone {
         let tree = Tree::new(options.dir.join("tree"));
         let runs = Runs::new(options.dir.join("run"));
         let looking = tokio::sync::Mutex::default();
-        Ok(Self(Arc::new(Inner { options, env, planner, ledger, db, journal, tree, runs, looking, id, instance })))
+        let inner = Inner { options, env, planner, ledger, db, journal, tree, runs, looking, id, instance, copied };
+        Ok(Self(Arc::new(inner)))
     }
 
     /// Identity of this clone.
     pub fn id(&self) -> CloneId {
         self.0.id
+    }
+
+    /// Whether its folder was copied or restored from another one, now or earlier. A ledger inside the folder then exists
+    /// twice under one id.
+    pub fn was_copied(&self) -> bool {
+        self.0.copied
     }
 
     /// Identity of this process instance.
@@ -160,9 +168,14 @@ impl LocalClone {
     }
 
     /// The content of an item: from the tree (repaired when it is missing or altered there) or, on demand, from the
-    /// store. `Offline` when it is not here and cannot be fetched.
+    /// store. `Offline` with code `not_local` when it is not here and cannot be fetched.
     pub async fn content(&self, item: &Item) -> Result<Bytes> {
         self.0.content(item).await
+    }
+
+    /// The content of an item if it is on this machine: no request.
+    pub fn content_here(&self, item: &Item) -> Result<Option<Bytes>> {
+        self.0.content_here(item)
     }
 
     /// The file that holds the content of an item, made complete first. `Invalid` for an item that is not materialised.

@@ -24,6 +24,9 @@ pub(crate) struct Identity {
     /// Device and inode of the folder: another pair means that the folder was copied (or restored), and two folders must
     /// not act under one identity.
     folder: Option<(u64, u64)>,
+    /// Whether that happened.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) copied: bool,
     /// The namespace's `ns.json`, which never changes; absent until it was read.
     pub(crate) info: Option<NsInfo>,
 }
@@ -47,6 +50,7 @@ pub(crate) fn find(env: &Env, options: &Options) -> Result<Found> {
             namespace: options.namespace.clone(),
             repo_id: options.repo_id.clone(),
             folder,
+            copied: false,
             info: None,
         };
         return Ok(Found { identity, reminted: false });
@@ -75,6 +79,7 @@ pub(crate) fn find(env: &Env, options: &Options) -> Result<Found> {
     let reminted = identity.folder.is_some() && folder.is_some() && identity.folder != folder;
     if reminted {
         identity.clone = CloneId::random(env);
+        identity.copied = true;
     }
     identity.folder = folder;
     Ok(Found { identity, reminted })

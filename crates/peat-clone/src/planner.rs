@@ -18,6 +18,11 @@ pub trait Planner: Send + Sync {
     /// The operations that mark what a dead run left behind as interrupted; they are committed together with the
     /// takeover or release of its lease.
     async fn interrupt(&self, dead: &Interrupted, view: &dyn View) -> Result<Plan, Refusal>;
+
+    /// What people call a unit; for messages.
+    fn name_of(&self, unit: &Unit) -> String {
+        unit.to_string()
+    }
 }
 
 /// The units of a change at one head. Reads are local but for contents that are not here yet.

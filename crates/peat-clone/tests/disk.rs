@@ -7,7 +7,7 @@ mod common;
 
 use std::process::Command;
 
-use common::{Opening, World, change_append, change_bytes, noise};
+use common::{Opening, World, change_append, change_bytes, noise, unit};
 use peat_types::Kind;
 
 const INSIDE: &str = "PEAT_TEST_MOUNT";
@@ -71,12 +71,22 @@ async fn full_disk() {
     assert_eq!((error.kind(), error.code()), (Kind::Offline, "disk_full"), "{error:?}");
     assert!(error.hints().iter().any(|hint| hint.contains("free some space")), "{error:?}");
     assert!(a.clone.pending().unwrap().is_empty());
+    assert!(error.has_code(peat_clone::NOT_JOURNALLED), "{error:?}");
     // With space again the same call goes through.
     std::fs::remove_file(&hog).unwrap();
-    run.end(end).await.unwrap();
+    run.end(end.clone()).await.unwrap();
     assert!(a.clone.position().unwrap() > position);
     let left: Vec<_> = std::fs::read_dir(world.dir("a").join("journal")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
+    // Results that do not fit, on a disk that has room for a few lines: whoever gives up frees the lease at once.
+    let run = a.begin("model/x").await.unwrap();
+    end.contents = vec![noise(3, 4 << 20)];
+    let error = run.end(end).await.unwrap_err();
+    assert!(error.has_code(peat_clone::NOT_JOURNALLED), "{error:?}");
+    run.give_up().await;
+    let lease = a.clone.leases().unwrap().into_iter().find(|info| info.unit == unit("model/x")).unwrap();
+    assert!(!lease.lease.held);
+    assert_eq!(a.text("model/x", "outputs/model/x/latest").await.as_deref(), Some("interrupted"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -263,7 +263,8 @@ async fn lazy_contents_come_on_demand_or_say_that_they_are_not_here() {
     let item = b.clone.item(&unit("model/x"), &path("data/pack")).unwrap().unwrap();
     b.faults.script_times(Op::Get, |_| true, 1, 100, Fault::Status(503));
     let error = b.clone.content(&item).await.unwrap_err();
-    assert_eq!((error.kind(), error.code()), (Kind::Offline, "offline"));
+    assert_eq!((error.kind(), error.code()), (Kind::Offline, "not_local"));
+    assert!(error.to_string().contains("data/pack") && !error.hints().is_empty(), "{error:?}");
     b.faults.heal();
     assert_eq!(b.clone.content(&item).await.unwrap(), noise(1, 300_000));
     let (again, requests) = b.counted(b.clone.content(&item)).await;

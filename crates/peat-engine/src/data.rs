@@ -64,6 +64,12 @@ pub(crate) async fn metadata(clone: &LocalClone, version: &Version) -> Result<Me
     record(&clone.content(item).await?, &item.path)
 }
 
+/// The metadata of a version if it is on this machine: no request.
+fn metadata_here(clone: &LocalClone, version: &Version) -> Result<Option<Metadata>> {
+    let Some(item) = &version.metadata else { return Ok(None) };
+    clone.content_here(item)?.map(|bytes| record(&bytes, &item.path)).transpose()
+}
+
 /// A content as a value: JSON as it is, text as text, anything else as nothing.
 pub(crate) fn value_of(content_type: &str, bytes: &Bytes) -> Value {
     if content_type.contains("json")
@@ -216,13 +222,24 @@ impl Repo {
         let all = versions(clone, &unit)?;
         let of_name = all.get(name).ok_or_else(|| self.no_data(&definition, name, &all))?;
         let mut out = Vec::new();
+        let mut offline = false;
         for (number, version) in of_name.iter().rev() {
-            let metadata = metadata(clone, version).await?;
+            // Which versions there are is known here; the rest is told as far as it can be read.
+            let metadata = match metadata_here(clone, version)? {
+                None if !offline => match metadata(clone, version).await {
+                    Err(error) if error.kind() == Kind::Offline => {
+                        offline = true;
+                        None
+                    }
+                    read => Some(read?),
+                },
+                here => here,
+            };
             out.push(DataVersion {
                 version: *number,
-                created_at: metadata.created_at,
-                size: metadata.size,
-                checksum: metadata.checksum,
+                created_at: metadata.as_ref().map(|metadata| metadata.created_at),
+                size: version.raw.as_ref().map(Item::size),
+                checksum: metadata.and_then(|metadata| metadata.checksum),
                 is_latest: out.is_empty(),
             });
         }

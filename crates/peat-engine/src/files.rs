@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use peat_types::{Env, Error, Result};
@@ -34,13 +34,33 @@ pub(crate) fn write(env: &Env, path: &Path, bytes: &[u8]) -> Result<()> {
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(|e| Error::io("make the folder", folder, e))?;
-    let temp = folder.join(format!(".{}.tmp", u64::from_le_bytes(env.random_bytes())));
+    let temp = temp_in(env, folder);
     let result = write_temp(&temp, path, bytes);
     if result.is_err() {
         // The error is the news; a left-over temporary file is not.
         let _ = fs::remove_file(&temp);
     }
     result
+}
+
+/// Names of temporary files; nobody else's look like that.
+const TEMP: (&str, &str) = (".peat-", ".tmp");
+
+fn temp_in(env: &Env, folder: &Path) -> PathBuf {
+    folder.join(format!("{}{:016x}{}", TEMP.0, u64::from_le_bytes(env.random_bytes()), TEMP.1))
+}
+
+/// Removes what killed processes left in a folder. `fresh` is a temporary file that was written just now.
+fn sweep(fresh: &Path, folder: &Path) {
+    let Ok(now) = fs::metadata(fresh).and_then(|meta| meta.modified()) else { return };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let ours = name.to_str().is_some_and(|name| name.starts_with(TEMP.0) && name.ends_with(TEMP.1));
+        if ours && is_left_over(&entry.path(), now) {
+            // What cannot be removed now stays for the next time.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 fn write_temp(temp: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
@@ -51,6 +71,7 @@ fn write_temp(temp: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
     }
     file.sync_all().map_err(|e| Error::io("write", temp, e))?;
     drop(file);
+    sweep(temp, path.parent().unwrap_or(Path::new(".")));
     fs::rename(temp, path).map_err(|e| Error::io("write", path, e))
 }
 
@@ -58,11 +79,12 @@ fn write_temp(temp: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
 pub(crate) fn create(env: &Env, path: &Path, bytes: &[u8]) -> Result<bool> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(|e| Error::io("make the folder", folder, e))?;
-    let temp = folder.join(format!(".{}.tmp", u64::from_le_bytes(env.random_bytes())));
+    let temp = temp_in(env, folder);
     let written = (|| {
         let mut file = File::create_new(&temp)?;
         file.write_all(bytes)?;
         file.sync_all()?;
+        sweep(&temp, folder);
         // A hard link fails when the name is taken, a rename would not.
         fs::hard_link(&temp, path)
     })();

@@ -8,6 +8,7 @@ mod ops;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use peat_clone::{Change, Interrupted, Plan, PlanContent, PlanOp, Planner, Rank, Refusal, View};
@@ -15,6 +16,7 @@ use peat_types::{Error, ItemPath, Kind, Result, Timestamp, Unit};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
+use crate::definition::Library;
 use crate::paths::{self, DataPath, METADATA};
 use crate::record::{Artifacts, Output, Owner, RunError, to_yaml};
 use crate::report::RunStatus;
@@ -128,8 +130,18 @@ impl Count {
 }
 
 /// The engine's planner.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DomainPlanner;
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DomainPlanner {
+    /// The repository whose definitions say what models are called.
+    root: Option<PathBuf>,
+}
+
+impl DomainPlanner {
+    /// For a clone of the repository in `root`.
+    pub fn of(root: &Path) -> Self {
+        Self { root: Some(root.to_owned()) }
+    }
+}
 
 #[async_trait]
 impl Planner for DomainPlanner {
@@ -146,6 +158,15 @@ impl Planner for DomainPlanner {
                     .with_hint("they come from a newer version: settle them with it, by 'peat datastore sync --push'"),
             )),
         }
+    }
+
+    fn name_of(&self, unit: &Unit) -> String {
+        let id = unit.as_str().strip_prefix("model/");
+        let known = self.root.as_ref().zip(id).and_then(|(root, id)| {
+            let all = Library::new(root).all().ok()?.definitions;
+            all.into_iter().find(|definition| definition.id == id)
+        });
+        known.map_or_else(|| unit.to_string(), |definition| format!("model '{}'", definition.name))
     }
 
     async fn interrupt(&self, dead: &Interrupted, view: &dyn View) -> Result<Plan, Refusal> {

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use peat_clone::{Capability, Committed, LeaseMode, LocalClone, NewRun, Scope};
+use peat_clone::{Capability, Committed, LeaseMode, LocalClone, NOT_JOURNALLED, NewRun, Scope};
 use peat_types::{Error, Kind, Result, Unit};
 use serde_json::{Map, Value};
 
@@ -82,6 +82,8 @@ pub struct Ran {
     /// Why the command is not a success: the method failed (`method_execution_failed`), was cancelled (`cancelled`, kind
     /// `Cancelled`), or its results are not in the ledger (`commit_pending`, `outcome_unknown`, `lease_lost`).
     pub error: Option<Error>,
+    /// Of a run that was asked for without the store: that its results wait for it, and what commits them. No failure.
+    pub pending: Option<Error>,
 }
 
 /// Everything known before the method begins.
@@ -139,11 +141,18 @@ impl Repo {
         }
         let unleased = request.offline && prepared.method.kind.mutates();
         let ended = match run {
-            Some(run) => run.end(change).await,
+            Some(run) => {
+                let ended = run.end(change).await;
+                if ended.as_ref().is_err_and(|error| error.has_code(NOT_JOURNALLED)) {
+                    // Nobody will end it any more; others should not have to wait for it to be found dead.
+                    run.give_up().await;
+                }
+                ended
+            }
             None => clone.commit(change).await,
         };
         drop(local);
-        Ok(report(prepared, &outcome, ended, unleased))
+        Ok(report(prepared, &outcome, ended, request.offline, unleased))
     }
 
     /// After a begin that was given up half-way: a start that is in the log is released, one that is not is kept out of
@@ -158,6 +167,7 @@ impl Repo {
     fn prepare(&self, request: &RunRequest) -> Result<Prepared> {
         let host = self.host();
         let definition = self.definition(&request.model)?;
+        self.library().check_unique(&definition)?;
         let of = host.types.get(&definition.type_name)?.clone();
         let method = types::method(&*of, &request.method)?.clone();
         let arguments = arguments::resolve(&definition, of.spec(), &method, request.inputs.clone())?;
@@ -378,7 +388,7 @@ fn finish(output: &mut Output, outcome: &Outcome, now: peat_types::Timestamp, to
     output.duration_ms = Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
 }
 
-fn report(prepared: Prepared, outcome: &Outcome, ended: Result<Committed>, unleased: bool) -> Ran {
+fn report(prepared: Prepared, outcome: &Outcome, ended: Result<Committed>, offline: bool, unleased: bool) -> Ran {
     let Prepared { definition, arguments, output, who, .. } = prepared;
     let (name, method) = (definition.name.clone(), output.method_name.clone());
     let error = match &outcome.end {
@@ -413,7 +423,7 @@ fn report(prepared: Prepared, outcome: &Outcome, ended: Result<Committed>, unlea
     match ended {
         Ok(committed) => {
             change::fill(&mut report, outcome, &committed);
-            Ran { report, error }
+            Ran { report, error, pending: None }
         }
         Err(failed) => {
             change::fill_pending(&mut report, outcome);
@@ -423,9 +433,14 @@ fn report(prepared: Prepared, outcome: &Outcome, ended: Result<Committed>, unlea
                 &method,
                 report.duration.map(Duration::from_millis).map(duration::human),
             );
+            // Without the store is what was asked for; that it is not there is then no failure of the run.
+            let later = matches!(failed.code(), "commit_pending" | "outcome_unknown");
+            if offline && later && failed.kind() == Kind::Offline {
+                return Ran { report, error, pending: Some(failed) };
+            }
             report.error = Some(failed.chain().join(": "));
             report.code = Some(failed.code().to_owned());
-            Ran { report, error: Some(failed) }
+            Ran { report, error: Some(failed), pending: None }
         }
     }
 }

@@ -70,6 +70,16 @@ fn held(clone: &LocalClone, names: &Names) -> Result<Vec<LockHolder>> {
     Ok(clone.leases()?.into_iter().filter(|info| info.lease.held).map(|info| holder(names, info)).collect())
 }
 
+/// Two private ledgers with one id cannot be told apart by anything that was written, so people must know.
+fn copied_note(clone: &LocalClone) -> String {
+    format!(
+        "this private datastore was copied or restored with its folder: the original, if it is still used, is ledger {} \
+         too, and neither knows what runs in the other; to share one, run 'peat datastore setup s3://bucket/prefix' in the \
+         one to keep, commit .peat.yaml, and remove .peat/ in the other",
+        clone.info().ledger
+    )
+}
+
 impl Repo {
     /// `peat status`. Asks nothing of the store.
     pub async fn status(&self) -> Result<StatusReport> {
@@ -80,6 +90,9 @@ impl Repo {
         let mut notes = Vec::new();
         if place.second_checkout {
             notes.push(self.second_checkout_note());
+        }
+        if place.private && clone.was_copied() {
+            notes.push(copied_note(clone));
         }
         let pending: Vec<_> = clone.pending()?.into_iter().map(|p| pending_change(&names, p)).collect();
         if pending.iter().any(|p| p.status == "parked") {
@@ -122,7 +135,7 @@ impl Repo {
             return error.with_hint(self.second_checkout_note());
         }
         if place.private {
-            return error;
+            return if clone.was_copied() { error.with_hint(copied_note(clone)) } else { error };
         }
         let age = clone.synced_at().ok().flatten().map(|time| self.host().env.now().millis_since(time));
         let age = match age {

@@ -9,7 +9,7 @@ use peat_engine::report::{RunStatus, json as machine};
 use peat_engine::{Beats, Cancel, CreateModel, DataGet, Quiet, RunRequest};
 use peat_types::Kind;
 use serde_json::json;
-use support::{World, get, go, hints, request};
+use support::{World, get, go, hints, request, setup};
 
 #[tokio::test]
 async fn without_the_store_a_run_does_not_begin() {
@@ -36,7 +36,8 @@ async fn an_offline_run_is_unleased_and_committed_later() {
     world.cloud.off(true);
     let offline = RunRequest { offline: true, ..request("m", json!({"n": 2})) };
     let ran = repo.run(&offline, &Cancel::default(), &Quiet).await.unwrap();
-    let error = ran.error.unwrap();
+    assert!(ran.error.is_none(), "without the store is what was asked for: {:?}", ran.error);
+    let error = ran.pending.unwrap();
     assert!(["commit_pending", "outcome_unknown"].contains(&error.code()), "{error:?}");
     assert_eq!((ran.report.status, ran.report.unleased), (RunStatus::Succeeded, true));
     assert!(hints(&error).contains("peat datastore sync --push"), "{}", hints(&error));
@@ -269,4 +270,33 @@ async fn another_process_can_cancel_a_run() {
     let output = repo.output_get("s", false).await.unwrap();
     assert_eq!(output.error.unwrap().message, "cancelled on request: no longer needed");
     assert_eq!(other.model_cancel(None, "").await.unwrap().count, 0);
+}
+
+#[tokio::test]
+async fn a_lazy_clone_without_the_store_tells_what_it_knows_and_what_is_elsewhere() {
+    let world = World::new();
+    let ann = world.machine("ann", &[]);
+    ann.init().await;
+    let mut request = setup("memory:", "ops");
+    request.datastore.hydration = Some("lazy".into());
+    ann.repo().datastore_setup(&request).await.unwrap();
+    let repo = ann.repo();
+    ann.model(&repo, "m");
+    for n in 1..4 {
+        go(&repo, json!({ "n": n })).await;
+    }
+    let (_bob, repo_b) = world.checkout(&ann, "bob");
+    repo_b.sync(true, false).await.unwrap();
+    world.cloud.off(true);
+    let versions = repo_b.data_versions("m", "result", false).await.unwrap();
+    let known: Vec<_> = versions.versions.iter().map(|v| (v.version, v.size.is_some(), v.is_latest)).collect();
+    assert_eq!(known, [(3, true, true), (2, true, false), (1, true, false)]);
+    assert!(versions.versions[2].created_at.is_none(), "bob never read the first");
+    let error = repo_b.data_get(&DataGet { version: Some(1), ..get("result") }).await.unwrap_err();
+    assert_eq!((error.kind(), error.code()), (Kind::Offline, "not_local"), "{error:?}");
+    assert!(error.to_string().contains("/result/1/"), "{error:?}");
+    world.cloud.off(false);
+    assert!(repo_b.data_versions("m", "result", false).await.unwrap().versions[2].created_at.is_some());
+    world.cloud.off(true);
+    assert!(repo_b.data_versions("m", "result", false).await.unwrap().versions[2].created_at.is_some(), "it is kept");
 }

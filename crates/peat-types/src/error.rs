@@ -158,6 +158,18 @@ impl Error {
         self.0.code
     }
 
+    /// Whether this error or one of its causes has the slug.
+    pub fn has_code(&self, code: &str) -> bool {
+        let mut next: Option<&(dyn StdError + 'static)> = Some(self);
+        while let Some(error) = next {
+            if error.downcast_ref::<Self>().is_some_and(|error| error.code() == code) {
+                return true;
+            }
+            next = error.source();
+        }
+        false
+    }
+
     /// Remedies, most useful first.
     pub fn hints(&self) -> &[String] {
         &self.0.hints
@@ -191,5 +203,18 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_ref().map(|source| &**source as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slug_is_found_among_the_causes() {
+        let error = Error::invalid("low").context("middle").with_code("conflict").context("top").with_code("disk_full");
+        let codes = ["validation_failed", "conflict", "disk_full"];
+        assert!(codes.iter().all(|code| error.has_code(code)) && !error.has_code("low"));
+        assert_eq!((error.code(), error.chain().len()), ("disk_full", 3));
     }
 }

@@ -147,3 +147,48 @@ fn delete_without_a_terminal_needs_yes() {
     sandbox.peat("model delete m --json").ok();
     assert_eq!(sandbox.peat("model get m --json").status(1).error()["code"], "model_not_found");
 }
+
+/// A copied file with a new id and the old name: which one is meant nobody can tell.
+#[test]
+fn two_files_with_one_name_are_refused_by_name() {
+    let sandbox = Sandbox::with_model("echo one");
+    let file = sandbox.path("repo/models/command/shell/m.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let id = text.lines().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
+    let other = "3f2b8c1a-0000-4000-8000-000000000001";
+    sandbox.write("repo/models/command/shell/copied.yaml", &text.replace(&id, other).replace("echo one", "echo two"));
+    for command in ["model method run m execute", "model get m", "data get m result", "model validate m"] {
+        let error = sandbox.peat(&format!("{command} --json")).status(1).error();
+        assert_eq!(error["code"], "ambiguous", "{command}: {error}");
+        for file in ["models/command/shell/m.yaml", "models/command/shell/copied.yaml"] {
+            assert!(error["error"].as_str().unwrap().contains(file), "{command}: {error}");
+        }
+    }
+    // By id each can be had.
+    let run = sandbox.run(["model", "method", "run", other, "execute", "--json"]).ok().json();
+    assert_eq!(run["dataArtifacts"][0]["attributes"]["stdout"], "two");
+    // The same id twice would mix the data of both.
+    sandbox.write("repo/models/command/shell/copied.yaml", &text.replace("name: m", "name: twin"));
+    let error = sandbox.peat("model method run twin execute --json").status(1).error();
+    assert_eq!(error["code"], "ambiguous", "{error}");
+    assert!(error["error"].as_str().unwrap().contains("models/command/shell/m.yaml"), "{error}");
+}
+
+#[test]
+fn what_a_killed_edit_left_is_swept() {
+    let sandbox = Sandbox::with_model("echo hi");
+    let folder = "repo/models/command/shell";
+    let old = sandbox.write(&format!("{folder}/.peat-00000000000000aa.tmp"), "half");
+    let young = sandbox.write(&format!("{folder}/.peat-00000000000000bb.tmp"), "half");
+    let foreign = sandbox.write(&format!("{folder}/.1234.tmp"), "somebody's");
+    let before = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    for path in [&old, &foreign] {
+        std::fs::File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
+    }
+    sandbox.peat("model create command/shell web").ok();
+    assert_eq!((old.exists(), young.exists(), foreign.exists()), (false, true, true));
+    std::fs::File::options().write(true).open(&young).unwrap().set_modified(before).unwrap();
+    let text = std::fs::read_to_string(sandbox.path(format!("{folder}/m.yaml"))).unwrap();
+    sandbox.run_with_stdin(["model", "edit", "m"], &text.replace("echo hi", "echo ho")).ok();
+    assert_eq!((young.exists(), foreign.exists()), (false, true));
+}

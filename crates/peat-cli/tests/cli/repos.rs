@@ -135,6 +135,12 @@ fn a_moved_and_a_copied_repo_work_where_they_are() {
     assert_eq!(sandbox.peat("data versions m result --json").ok().json()["total"], 2, "through a link");
     assert_eq!(id("moved"), moved);
     assert_ne!(id("copy"), moved, "two folders never act under one identity");
+    // Their ledgers do, and that cannot be changed, so it is said where people look.
+    let status = |repo: &str| sandbox.run(["-C", repo, "status"]).ok().out;
+    let said = "this private datastore was copied";
+    assert!(status("../copy").contains(said) && !status("../moved").contains(said), "{}", status("../copy"));
+    let missing = sandbox.run(["-C", "../copy", "data", "get", "m", "nope"]).status(1);
+    assert!(missing.err.contains(said), "{}", missing.err);
 }
 
 #[test]

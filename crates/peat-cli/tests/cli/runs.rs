@@ -137,7 +137,7 @@ fn mr16_a_held_lease_is_busy() {
     let busy = sandbox.peat("model method run m execute --json").status(75);
     let error = busy.error();
     assert_eq!(error["code"], "lock_timeout");
-    assert!(error["causes"].to_string().contains("held by ann@"), "{error}");
+    assert!(error["causes"].to_string().contains("the lease of model 'm' is held by ann@"), "{error}");
     sandbox.peat("model method run m execute --lock-timeout 0").status(75);
     assert_eq!(sandbox.peat("datastore lock status --json").ok().json()["held"], true);
     interrupt(&holder);

@@ -128,11 +128,13 @@ fn a_server_that_is_away_is_offline_and_reads_go_on() {
     assert_eq!((&run.error()["code"], run.out.as_str()), (&"offline".into(), ""), "{run:?}");
     assert_eq!(ann.peat("data get m result --json").ok().json()["content"]["stdout"], "from ann");
     assert_eq!(ann.peat("pending list --json").ok().json()["total"], 0);
-    let offline = ann.peat("model method run m execute --offline --json");
-    assert_eq!(offline.status, 1, "it is not in the ledger yet: {offline:?}");
-    assert_eq!(offline.json()["unleased"], true);
-    assert!(["commit_pending", "outcome_unknown"].contains(&offline.error()["code"].as_str().unwrap()), "{offline:?}");
-    assert_eq!(ann.peat("pending list --json").ok().json()["total"], 1);
+    let offline = ann.peat("model method run m execute --offline --json").ok();
+    assert_eq!((&offline.json()["unleased"], &offline.json()["seq"]), (&true.into(), &serde_json::Value::Null));
+    assert!(offline.err.contains("'peat datastore sync --push' commits them"), "{offline:?}");
+    let failed = ann.peat("model method run m execute --offline --input run=false --json").status(1);
+    assert_eq!(failed.error()["code"], "method_execution_failed", "{failed:?}");
+    assert!(failed.err.contains("'peat datastore sync --push' commits them"), "{failed:?}");
+    assert_eq!(ann.peat("pending list --json").ok().json()["total"], 2);
 }
 
 #[test]

@@ -215,8 +215,11 @@ impl Inner {
             None => "there is no such lease".to_owned(),
         };
         Ok(Some(
-            Error::new(Kind::Conflict, format!("the lease of {} is not held any more: {how}", grant.unit))
-                .with_code(LEASE_LOST),
+            Error::new(
+                Kind::Conflict,
+                format!("the lease of {} is not held any more: {how}", self.planner.name_of(&grant.unit)),
+            )
+            .with_code(LEASE_LOST),
         ))
     }
 

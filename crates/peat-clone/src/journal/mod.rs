@@ -79,8 +79,9 @@ pub(crate) struct State {
     pub(crate) reason: Option<(String, String)>,
 }
 
-/// Context of an error after which a change is nowhere: its contents are lost unless the caller still has them.
-pub const NOT_JOURNALLED: &str = "the change was not journalled, so nothing was sent";
+/// Slug among the causes of an error after which a change is nowhere: its contents are lost unless the caller still has
+/// them. See [`Error::has_code`]; the slug of the error itself says what prevented it.
+pub const NOT_JOURNALLED: &str = "not_journalled";
 
 pub(crate) const ROW_VERSION: u32 = 1;
 
@@ -139,7 +140,9 @@ impl Journal {
             files::write_atomic(env, &self.temps(), &base.with_extension("change"), &chunks, synced, false)
         {
             let _ = files::remove(&base.with_extension("lock"));
-            return Err(error.context(NOT_JOURNALLED));
+            let code = error.code();
+            let error = error.context("the change was not journalled").with_code(NOT_JOURNALLED);
+            return Err(error.context("nothing was sent").with_code(code));
         }
         Ok(Locked { row, state: State::default(), base, temps: self.temps(), synced, lock })
     }

@@ -155,12 +155,14 @@ impl Begin {
     }
 
     fn no_more_waiting(&self, holder: &Holder, waited: Duration) -> Option<Error> {
-        let who = format!("{} is held by {}@{} since {}", holder.unit, holder.user, holder.host, holder.since);
+        let named = |unit| self.inner.planner.name_of(unit);
+        let unit = named(&holder.unit);
+        let who = format!("the lease of {unit} is held by {}@{} since {}", holder.user, holder.host, holder.since);
         if let Some(parent) = self.parent.first() {
             return Some(
                 Error::new(
                     Kind::Contended,
-                    format!("{who}, and this process works under the lease of {}", parent.unit),
+                    format!("{who}, and this process works under the lease of {}", named(&parent.unit)),
                 )
                 .with_hint("a run that holds a lease does not wait for another one: take both in one run"),
             );

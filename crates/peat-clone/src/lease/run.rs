@@ -175,7 +175,7 @@ impl Run {
                 // What it still holds nobody will free with these results: all of its leases or, when only that of a
                 // parent is lost, its own.
                 let refused = inner.refused(&mut locked, error, on_refusal);
-                self.give_back().await;
+                self.give_back("its results were refused").await;
                 self.over().await;
                 refused
             }
@@ -184,13 +184,20 @@ impl Run {
         }
     }
 
+    /// Frees the leases of a run that will not be [ended](Self::end), because its results could not even be journalled.
+    /// Best effort: what fails (the disk may be too full for that as well) is left to the next settling.
+    pub async fn give_up(&self) {
+        Box::pin(self.give_back("its results could not be kept")).await;
+        self.over().await;
+    }
+
     /// Frees what the run holds without results; whatever fails is left to the next settling.
-    async fn give_back(&self) {
+    async fn give_back(&self, why: &str) {
         for unit in &self.own {
             let released = async {
                 match self.inner.lease(unit).await? {
                     Some(lease) if lease.held && lease.nonce == self.nonce => {
-                        self.inner.release(unit, &lease, "its results were refused".to_owned()).await.map(drop)
+                        self.inner.release(unit, &lease, why.to_owned()).await.map(drop)
                     }
                     _ => Ok(()),
                 }

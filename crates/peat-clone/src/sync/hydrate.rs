@@ -176,7 +176,15 @@ impl Inner {
         })
     }
 
-    /// The content of an item, if it is here and right.
+    /// The content of an item, if it is here and right; no request.
+    pub(crate) fn content_here(&self, item: &Item) -> Result<Option<Bytes>> {
+        match &item.row.content {
+            Content::Tiny(bytes) => Ok(Some(bytes.clone())),
+            Content::At(_) => self.local(item),
+        }
+    }
+
+    /// The content of an item that is in no row, if it is here and right.
     pub(crate) fn local(&self, item: &Item) -> Result<Option<Bytes>> {
         if db::is_lease(&item.path) {
             let kept = self.db.read(|tx| db::bytes(tx, &item.unit, &item.path))?;
@@ -186,10 +194,7 @@ impl Inner {
     }
 
     pub(crate) async fn content(&self, item: &Item) -> Result<Bytes> {
-        if let Content::Tiny(bytes) = &item.row.content {
-            return Ok(bytes.clone());
-        }
-        if let Some(bytes) = self.local(item)? {
+        if let Some(bytes) = self.content_here(item)? {
             return Ok(bytes);
         }
         if db::is_lease(&item.path) {
@@ -249,7 +254,10 @@ impl Inner {
 
     async fn contents_of(&self, item: &Item) -> Result<Bytes> {
         let mut contents = self.ledger.contents(&[&item.row], &[]).await.map_err(|e| match e.kind() {
-            Kind::Offline => e.context(format!("the content of {} is not here and cannot be fetched", item.path)),
+            Kind::Offline => e
+                .context(format!("the content of {} is not on this machine, and the store cannot be asked", item.path))
+                .with_code("not_local")
+                .with_hint("run the command again when the store answers: what it reads is kept from then on"),
             _ => e,
         })?;
         contents.pop().ok_or_else(|| Error::internal("no content for one row"))

@@ -65,7 +65,7 @@ impl Repo {
         // Who joins may only be allowed to read, and whoever created the namespace has asked already.
         let probe = if created { host.stores.probe(&store, &host.env).await? } else { Value::Null };
         let new = NewNamespace { params: host.params.clone(), probe };
-        let planner = Arc::new(DomainPlanner);
+        let planner = Arc::new(DomainPlanner::of(self.root()));
         let shared = LocalClone::create(options(host, &target, repo_id)?, host.env.clone(), planner, new)
             .await
             .map_err(|e| taken(e, &target))?;

@@ -88,6 +88,12 @@ impl<'a> Library<'a> {
         let by_name = |found: &Found| -> Vec<Definition> {
             found.definitions.iter().filter(|d| d.name == wanted).cloned().collect()
         };
+        if !by_name(&found).is_empty() {
+            // Another file may say the same name; only one that holds it can.
+            for candidate in others.iter().filter(|other| holds(&other.path, wanted)) {
+                self.load(candidate, &mut found);
+            }
+        }
         if let Some(definition) = one(wanted, "name", by_name(&found))? {
             return Ok(definition);
         }
@@ -109,6 +115,29 @@ impl<'a> Library<'a> {
             return Ok(definition);
         }
         Err(missing(wanted, &found))
+    }
+
+    /// Refuses a definition whose id another file has, too: the two would share their data.
+    ///
+    /// # Errors
+    /// `Invalid` with code `ambiguous`, naming both files.
+    pub fn check_unique(&self, definition: &Definition) -> Result<()> {
+        let mut found = Found::default();
+        let candidates = self.candidates(&mut found.warnings)?;
+        for candidate in candidates.iter().filter(|other| other.rel != definition.rel) {
+            if holds(&candidate.path, &definition.id) {
+                self.load(candidate, &mut found);
+            }
+        }
+        match found.definitions.iter().find(|other| other.id == definition.id) {
+            None => Ok(()),
+            Some(twin) => Err(Error::new(
+                Kind::Invalid,
+                format!("{} and {} have one id, {}", definition.rel, twin.rel, definition.id),
+            )
+            .with_code("ambiguous")
+            .with_hint("give one of them an id of its own: data and outputs belong to the id")),
+        }
     }
 
     fn candidates(&self, warnings: &mut Vec<Warning>) -> Result<Vec<Candidate>> {
@@ -187,6 +216,11 @@ impl Walk<'_> {
         let sep = if below.is_empty() { "" } else { "/" };
         self.warnings.push(Warning { name: format!("models/{below}{sep}{name}"), message: message.to_owned() });
     }
+}
+
+/// Whether the text occurs in a file. One that cannot be read is the business of those who list definitions.
+fn holds(path: &Path, text: &str) -> bool {
+    files::read(path).is_ok_and(|read| read.is_some_and(|read| read.contains(text)))
 }
 
 fn one(wanted: &str, by: &str, mut matches: Vec<Definition>) -> Result<Option<Definition>> {

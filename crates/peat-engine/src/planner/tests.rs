@@ -122,7 +122,7 @@ fn run(id: &str, at: i64, status: &str, owner: &str) -> Change {
 }
 
 async fn commit(fake: &mut Fake, change: &Change) -> Result<Value, Refusal> {
-    let plan = DomainPlanner.plan(change, &*fake).await?;
+    let plan = DomainPlanner::default().plan(change, &*fake).await?;
     let answer = plan.answer.clone();
     fake.apply(plan, &change.contents);
     Ok(answer)
@@ -189,7 +189,8 @@ async fn what_a_dead_run_left_is_marked() {
         since: Timestamp::from_millis(0),
         ttl_ms: 1,
     };
-    let plan = DomainPlanner.interrupt(&Interrupted { unit: unit(), lease: lease.clone() }, &fake).await.unwrap();
+    let plan =
+        DomainPlanner::default().interrupt(&Interrupted { unit: unit(), lease: lease.clone() }, &fake).await.unwrap();
     fake.apply(plan, &[]);
     let statuses = [fake.output(0).status, fake.output(1).status];
     assert_eq!(statuses, [RunStatus::Succeeded, RunStatus::Interrupted]);
@@ -220,7 +221,7 @@ async fn copies_are_idempotent_and_never_overwrite() {
         change(IMPORT, serde_json::to_value(vec![item]).unwrap(), vec![Bytes::from_static(text)])
     };
     commit(&mut fake, &import(b"one")).await.unwrap();
-    assert!(DomainPlanner.plan(&import(b"one"), &fake).await.unwrap().ops.is_empty());
+    assert!(DomainPlanner::default().plan(&import(b"one"), &fake).await.unwrap().ops.is_empty());
     assert_eq!(refusal(commit(&mut fake, &import(b"two")).await).kind(), Kind::Conflict);
 }
 

@@ -118,7 +118,7 @@ pub(crate) fn options(host: &Host, place: &Place, repo_id: &str) -> Result<Optio
 
 pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(LocalClone, Place)> {
     let mut place = place(host, root, &marker.repo_id, marker.datastore.as_ref())?;
-    let planner = Arc::new(DomainPlanner);
+    let planner = Arc::new(DomainPlanner::of(root));
     // What this clone knows of the private ledger came from it: when it is not there now, it is lost, and another one in
     // its place would take the numbers of its entries again.
     let known = place.private && LocalClone::has_seen_a_ledger(&place.dir);
@@ -128,13 +128,13 @@ pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(L
         place.second_checkout = true;
         let local = root.join(LOCAL);
         files::write(&host.env, &local.join(CHECKOUT), host.env.now().to_string().as_bytes())?;
-        return Ok((create(host, &place, &marker.repo_id).await?, place));
+        return Ok((create(host, root, &place, &marker.repo_id).await?, place));
     }
     let opened = LocalClone::open(options(host, &place, &marker.repo_id)?, host.env.clone(), planner).await;
     match opened {
         Ok(clone) => Ok((clone, place)),
         Err(error) if error.kind() == Kind::NotFound && place.private && !known => {
-            Ok((create(host, &place, &marker.repo_id).await?, place))
+            Ok((create(host, root, &place, &marker.repo_id).await?, place))
         }
         Err(error) if error.kind() == Kind::NotFound => Err(error
             .context(format!("the datastore {} has no namespace '{}'", place.opened.url, place.namespace))
@@ -146,16 +146,17 @@ pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(L
     }
 }
 
-async fn create(host: &Host, place: &Place, repo_id: &str) -> Result<LocalClone> {
+async fn create(host: &Host, root: &Path, place: &Place, repo_id: &str) -> Result<LocalClone> {
     place.make_folder()?;
     let new = NewNamespace { params: host.params.clone(), probe: json!({"private": true}) };
-    LocalClone::create(options(host, place, repo_id)?, host.env.clone(), Arc::new(DomainPlanner), new).await
+    let planner = Arc::new(DomainPlanner::of(root));
+    LocalClone::create(options(host, place, repo_id)?, host.env.clone(), planner, new).await
 }
 
 /// Makes the private ledger.
 pub(super) async fn create_private(host: &Host, root: &Path, marker: &Marker) -> Result<()> {
     let place = place(host, root, &marker.repo_id, None)?;
-    create(host, &place, &marker.repo_id).await.map(drop)
+    create(host, root, &place, &marker.repo_id).await.map(drop)
 }
 
 /// The repository a private ledger in this folder belongs to, when there is one that can be read.

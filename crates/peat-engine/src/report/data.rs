@@ -116,8 +116,9 @@ pub struct DataList {
 pub struct DataVersion {
     /// The version.
     pub version: u64,
-    /// When it was written.
-    pub created_at: Timestamp,
+    /// When it was written; absent when that is not on this machine and the store does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<Timestamp>,
     /// Size in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,

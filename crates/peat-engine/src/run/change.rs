@@ -153,7 +153,7 @@ pub(super) fn explain(error: Error, model: &str, method: &str, took: Option<Stri
             .context(format!("{begun} yet; they are kept on this machine"))
             .with_hint("'peat datastore sync --push' commits them; 'peat pending list' shows them"),
         // Hints of the cause speak of commands that can be run again as if nothing had happened.
-        code if error.chain().iter().any(|message| message == NOT_JOURNALLED) => Error::new(
+        code if error.has_code(NOT_JOURNALLED) => Error::new(
             error.kind(),
             format!("{begun}, and this machine could not keep them: only what was shown here is left of them"),
         )

@@ -29,7 +29,7 @@ impl Render for DataVersions {
         let rows = self.versions.iter().map(|version| {
             vec![
                 version.version.to_string(),
-                version.created_at.to_string(),
+                or_dash(version.created_at),
                 or_dash(version.size.map(bytes)),
                 if version.is_latest { "latest" } else { "" }.to_owned(),
             ]

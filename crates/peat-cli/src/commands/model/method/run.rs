@@ -57,6 +57,10 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
         let request = RunRequest { inputs, ..request.clone() };
         let ran = Box::pin(repo.run(&request, &cancel, &Lines(&cx.printer))).await?;
         cx.report(&ran.report)?;
+        if let Some(pending) = ran.pending {
+            let hint = pending.hints().last().map_or("", String::as_str);
+            cx.printer.warning(&format!("{pending}; {hint}"));
+        }
         if let Some(error) = ran.error {
             return Err(error);
         }
