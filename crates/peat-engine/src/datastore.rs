@@ -3,10 +3,11 @@
 mod setup;
 
 use peat_clone::Scope;
-use peat_objects::List;
+use peat_objects::{List, Pages};
 use peat_types::{Result, Seq, Timestamp};
 
 use crate::Repo;
+use crate::repo::Place;
 use crate::report::{
     DatastoreStatus, DoctorFinding, DoctorReport, LedgerCat, LedgerLs, LedgerObject, LedgerVerify, SyncReport,
 };
@@ -92,22 +93,17 @@ impl Repo {
     pub async fn ledger_ls(&self, prefix: &str, limit: usize) -> Result<LedgerLs> {
         let (_, place) = self.opened().await?;
         let store = place.opened.within(place.namespace.as_str())?;
-        let mut list = List { prefix: folder(prefix), ..List::default() };
-        let mut objects = Vec::new();
-        let limited = loop {
-            let page = store.list(&list).await?;
+        let mut pages = Pages::new(&*store, List { prefix: folder(prefix), ..List::default() });
+        let (mut objects, mut limited) = (Vec::new(), false);
+        while !limited && let Some(page) = pages.next().await? {
             let room = limit.saturating_sub(objects.len());
-            let more = page.keys.len() > room || (page.token.is_some() && page.keys.len() == room);
+            limited = page.keys.len() > room || (page.token.is_some() && page.keys.len() == room);
             objects.extend(page.keys.into_iter().take(room).map(|listed| LedgerObject {
                 key: listed.key,
                 size: listed.size,
                 last_modified: listed.last_modified,
             }));
-            if more || page.token.is_none() {
-                break more;
-            }
-            list.token = page.token;
-        };
+        }
         let (store, namespace) = (place.opened.url.clone(), place.namespace.clone());
         Ok(LedgerLs { store, namespace, objects, limited })
     }
@@ -143,15 +139,18 @@ impl Repo {
         })
     }
 
-    /// `peat doctor datastores`.
-    pub async fn doctor_datastores(&self) -> Result<DoctorReport> {
+    /// `peat doctor datastores`; `probe` tries what the store can do, too.
+    pub async fn doctor_datastores(&self, probe: bool) -> Result<DoctorReport> {
         let (clone, place) = self.opened().await?;
-        let health_findings: Vec<DoctorFinding> = clone
+        let mut health_findings: Vec<DoctorFinding> = clone
             .doctor()
             .await?
             .into_iter()
             .map(|f| DoctorFinding { check: f.check.to_owned(), passed: f.passed, message: f.message, hint: f.hint })
             .collect();
+        if probe {
+            health_findings.push(self.probed(place).await?);
+        }
         let passed = health_findings.iter().all(|f| f.passed);
         Ok(DoctorReport {
             overall_status: if passed { "pass" } else { "fail" }.to_owned(),
@@ -159,6 +158,16 @@ impl Repo {
             health_findings,
             warnings: Vec::new(),
         })
+    }
+
+    /// What the store can do now. It may have been replaced or reconfigured since it was set up.
+    async fn probed(&self, place: &Place) -> Result<DoctorFinding> {
+        let store = place.opened.within(place.namespace.as_str())?;
+        let (passed, message, hint) = match self.host().stores.probe(&store, &self.host().env).await {
+            Ok(_) => (true, format!("{} keeps what a ledger needs", place.opened.url), None),
+            Err(error) => (false, error.chain().join(": "), error.hints().first().cloned()),
+        };
+        Ok(DoctorFinding { check: "probe".to_owned(), passed, message, hint })
     }
 
     /// When the clone was last brought up to date.

@@ -216,7 +216,7 @@ async fn the_ledger_can_be_looked_into() {
     assert!(repo.ledger_cat("log/nothing").await.is_err());
     let verified = repo.ledger_verify(true).await.unwrap();
     assert!(verified.passed && verified.entries >= 3, "{verified:?}");
-    let doctor = repo.doctor_datastores().await.unwrap();
+    let doctor = repo.doctor_datastores(false).await.unwrap();
     assert_eq!(doctor.overall_status, "pass", "{doctor:?}");
     let other = tempfile::tempdir().unwrap();
     copy(ann.dir.path(), other.path());

@@ -11,6 +11,8 @@ mod checkpoint;
 mod commit;
 #[path = "protocol/create.rs"]
 mod create;
+#[path = "protocol/failing.rs"]
+mod failing;
 #[path = "protocol/gc.rs"]
 mod gc;
 #[path = "protocol/help.rs"]

@@ -24,6 +24,8 @@ pub enum Fault {
     Doubled,
     /// The server refuses with this status without applying the request.
     Status(u16),
+    /// The server refuses with 503 and asks to be left alone for so long.
+    Busy(Duration),
     /// The server applies the request and answers with this status.
     AppliedStatus(u16),
     /// The reply takes this much longer.
@@ -168,9 +170,15 @@ impl FaultStore {
     fn error(&self, op: Op, key: &str, fault: Fault) -> Error {
         let why = match fault {
             Fault::Status(status) | Fault::AppliedStatus(status) => format!("status {status}"),
+            Fault::Busy(pause) => format!("status 503, not before {} s", pause.as_secs()),
             _ => "no reply".to_owned(),
         };
-        Error::new(Kind::Offline, format!("{op} {}/{key}: {why} (injected fault)", self.inner))
+        let error = Error::new(Kind::Offline, format!("{op} {}/{key}: {why} (injected fault)", self.inner));
+        match fault {
+            Fault::Busy(pause) => error.with_code("store_busy").with_retry_after(pause),
+            Fault::Status(429 | 503) => error.with_code("store_busy"),
+            _ => error,
+        }
     }
 
     /// Runs one request under the fault that is due. `request` makes a fresh future of it that owns what it needs.
@@ -195,7 +203,7 @@ impl FaultStore {
     {
         let Some(fault) = fault else { return request(self.inner.clone()).await };
         match fault {
-            Fault::LostRequest | Fault::Status(_) => Err(self.error(op, key, fault)),
+            Fault::LostRequest | Fault::Status(_) | Fault::Busy(_) => Err(self.error(op, key, fault)),
             Fault::LostReply | Fault::AppliedStatus(_) => {
                 // Whatever the reply was, nobody hears it.
                 let _ = request(self.inner.clone()).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use peat_types::{Env, Error, Result};
 
 use crate::remote::Remote;
-use crate::{Durability, FileStore, MemoryStore, Meter, Metered, Store, StoreUrl};
+use crate::{Durability, FileStore, MemoryStore, Meter, Metered, Patience, SteadyStore, Store, StoreUrl};
 
 /// How long to wait for a store on a network. Bodies that keep moving have no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,18 @@ impl Default for Timeouts {
     }
 }
 
+/// The slowest line on which everything still works, in bytes per second.
+pub const SLOWEST: u32 = 16 << 10;
+
+/// How long a body of `len` bytes is on its way on the slowest line.
+pub fn time_to_send(len: usize) -> Duration {
+    at_speed(SLOWEST, len)
+}
+
+fn at_speed(bytes_per_second: u32, len: usize) -> Duration {
+    Duration::from_millis(len as u64 * 1000 / u64::from(bytes_per_second.max(1)))
+}
+
 /// Settings of a store beside its URL. What is not set comes from the environment variables that the service's own tools
 /// use.
 #[derive(Clone, Debug)]
@@ -47,8 +59,12 @@ pub struct OpenOptions {
     pub ca_bundle: Option<PathBuf>,
     /// Buckets: time-outs.
     pub timeouts: Timeouts,
+    /// Buckets: the slowest line that is waited for, in bytes per second.
+    pub slowest: u32,
     /// Buckets: how often a request other than a create is repeated when the server is busy or lost.
     pub retries: u32,
+    /// Buckets: no repetition begins later than this after the request began.
+    pub patience: Duration,
     /// Files: how sure a write is when it returns.
     pub durability: Durability,
     /// Counts requests: those on the wire for buckets, those at the seam for other stores.
@@ -64,7 +80,9 @@ impl Default for OpenOptions {
             path_style: None,
             ca_bundle: None,
             timeouts: Timeouts::default(),
-            retries: 3,
+            slowest: SLOWEST,
+            retries: Patience::default().retries,
+            patience: Patience::default().total,
             durability: Durability::Full,
             meter: None,
         }
@@ -93,6 +111,11 @@ impl OpenOptions {
             None => Ok(()),
         }
     }
+
+    /// How long a body of `len` bytes is on its way on the slowest line.
+    pub(crate) fn time_to_send(&self, len: usize) -> Duration {
+        at_speed(self.slowest, len)
+    }
 }
 
 /// Opens the store at `url`. Nothing is contacted or loaded before the first request.
@@ -102,9 +125,11 @@ impl OpenOptions {
 pub fn open(url: &StoreUrl, options: &OpenOptions, env: &Env) -> Result<Arc<dyn Store>> {
     options.fit(url)?;
     let seam: Arc<dyn Store> = match url {
-        StoreUrl::S3 { bucket, prefix } => return Ok(Arc::new(Remote::s3(bucket, prefix, options, env)?)),
-        StoreUrl::Gcs { bucket, prefix } => return Ok(Arc::new(Remote::gcs(bucket, prefix, options, env)?)),
-        StoreUrl::Azure { container, prefix } => return Ok(Arc::new(Remote::azure(container, prefix, options, env)?)),
+        StoreUrl::S3 { bucket, prefix } => return remote(Remote::s3(bucket, prefix, options, env)?, options, env),
+        StoreUrl::Gcs { bucket, prefix } => return remote(Remote::gcs(bucket, prefix, options, env)?, options, env),
+        StoreUrl::Azure { container, prefix } => {
+            return remote(Remote::azure(container, prefix, options, env)?, options, env);
+        }
         StoreUrl::File { root } => Arc::new(FileStore::new(root, options.durability, env)),
         StoreUrl::Memory => Arc::new(MemoryStore::with_clock(env)),
     };
@@ -112,4 +137,10 @@ pub fn open(url: &StoreUrl, options: &OpenOptions, env: &Env) -> Result<Arc<dyn 
         Some(meter) => Arc::new(Metered::with_meter(seam, meter.clone())),
         None => seam,
     })
+}
+
+#[allow(clippy::unnecessary_wraps)] // the result of `open`
+fn remote(bucket: Remote, options: &OpenOptions, env: &Env) -> Result<Arc<dyn Store>> {
+    let patience = Patience { retries: options.retries, total: options.patience };
+    Ok(Arc::new(SteadyStore::new(Arc::new(bucket), env, patience)))
 }

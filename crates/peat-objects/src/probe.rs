@@ -11,7 +11,7 @@ use futures::future::join_all;
 use peat_types::{Env, Error, Kind, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{Created, List, Meta, Range, Store};
+use crate::{Created, List, Meta, Pages, Range, Store};
 
 /// Creates that run at once on one key.
 const RIVALS: u8 = 16;
@@ -25,6 +25,10 @@ const RACE_TIME: Duration = Duration::from_secs(15);
 const CLOCK_SLACK: Duration = Duration::from_secs(5);
 /// Tries of a step whose outcome the store leaves unknown.
 const TRIES: u8 = 5;
+/// Some stores take one write a second to one key, and say so.
+const KEY_PAUSE: Duration = Duration::from_secs(1);
+/// A store that asks for a longer pause is not probed now.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What the probe found, to be kept with the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,10 +142,12 @@ impl Probe<'_> {
                 return Ok((bytes == *body).then_some(meta));
             }
             tries += 1;
-            if tries == TRIES {
+            let busy = if error.code() == "store_busy" { KEY_PAUSE } else { Duration::ZERO };
+            let asked = error.retry_after().unwrap_or(busy);
+            if tries == TRIES || asked > LONGEST_PAUSE {
                 return Err(error);
             }
-            self.env.sleep(self.env.jitter(Duration::from_millis(200))).await;
+            self.env.sleep(asked + self.env.jitter(Duration::from_millis(200))).await;
         }
     }
 
@@ -268,10 +274,15 @@ impl Probe<'_> {
         self.all_pages(list, first).await
     }
 
-    async fn all_pages(&self, mut list: List, first: Option<u16>) -> Result<Vec<String>> {
+    async fn all_pages(&self, list: List, first: Option<u16>) -> Result<Vec<String>> {
         let mut keys = Vec::new();
-        for _ in 0..1000 {
-            let page = self.store.list(&list).await?;
+        let mut pages = Pages::new(self.store, list);
+        while first.is_none_or(|first| keys.len() < usize::from(first)) {
+            let page = match pages.next().await {
+                Err(error) if error.code() == "bad_listing" => return Err(self.refuse("listing", error, BLIND)),
+                page => page?,
+            };
+            let Some(page) = page else { break };
             if first.is_some_and(|first| page.keys.len() > usize::from(first)) {
                 return Err(self.refuse(
                     "listing",
@@ -280,14 +291,9 @@ impl Probe<'_> {
                 ));
             }
             keys.extend(page.keys.into_iter().map(|listed| listed.key));
-            list.token = page.token;
-            let enough = first.is_some_and(|first| keys.len() >= usize::from(first));
-            if list.token.is_none() || enough {
-                keys.truncate(first.map_or(usize::MAX, usize::from));
-                return Ok(keys);
-            }
         }
-        Err(self.refuse("listing", "it does not end", BLIND))
+        keys.truncate(first.map_or(usize::MAX, usize::from));
+        Ok(keys)
     }
 
     /// Many creates at once on one fresh key have one winner, and the bytes are the winner's. How many were made, and how

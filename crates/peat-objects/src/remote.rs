@@ -15,7 +15,6 @@ mod wire;
 
 use std::fmt;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -35,10 +34,6 @@ use gcs::Gcs;
 use reply::Reply;
 use s3::S3;
 use wire::{Context, Exchange, Lost, Wire};
-
-/// Longest wait before a repetition, also when the server asks for more.
-const MAX_BACKOFF: Duration = Duration::from_secs(10);
-const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 
 /// A folder of a bucket. Connects and loads credentials on the first request.
 pub(crate) struct Remote {
@@ -61,6 +56,13 @@ enum Request<'a> {
     Put(&'a str, PutMode, Bytes),
     List(&'a List),
     Delete(&'a str),
+}
+
+impl Request<'_> {
+    /// Bytes of its body.
+    const fn len(&self) -> usize {
+        if let Self::Put(_, _, body) = self { body.len() } else { 0 }
+    }
 }
 
 impl Remote {
@@ -113,8 +115,8 @@ impl Remote {
         let settings = Arc::new(self.dialect.complete(&self.settings()).await?);
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings.clone();
         let client = settings.http(&self.options)?;
-        let (timeouts, meter, env) = (self.options.timeouts, self.options.meter.clone(), self.env.clone());
-        let wire = Wire { client, condition: self.dialect.condition(), timeouts, meter, env };
+        let (options, env) = (self.options.clone(), self.env.clone());
+        let wire = Wire { client, condition: self.dialect.condition(), options, env };
         let connected: Arc<dyn Bucket> = self.dialect.connect(&settings, wire).await?.into();
         *bucket = Some(connected.clone());
         Ok(connected)
@@ -169,7 +171,7 @@ impl Remote {
         let context = Context::new(op, key);
         let make = Box::pin(context.run(self.make(bucket.as_ref(), request)));
         if op == Op::Create {
-            let limit = self.options.timeouts.create;
+            let limit = self.options.timeouts.create + self.options.time_to_send(request.len());
             match self.env.timeout(limit, make).await {
                 Some(made) => made?,
                 None => return Ok((Err(Lost::NoReply(limit)), None)),
@@ -185,38 +187,20 @@ impl Remote {
         }
     }
 
-    /// The raw reply, after the repetitions that are allowed: none for a create, whose outcome the caller looks up; for
-    /// the others while the server is busy or lost. What was refused before anything was done is amended and sent again.
+    /// The raw reply to one try. What was refused before anything was done is amended and sent again.
     async fn request(&self, op: Op, key: &str, request: Request<'_>) -> Result<Result<Reply, Lost>> {
-        let (mut tries, mut amended) = (0, Vec::new());
+        let mut amended = Vec::new();
         loop {
             let (outcome, signed_by) = self.attempt(op, key, &request).await?;
-            if let Ok(reply) = &outcome
-                && !reply.status.is_success()
-                && let Some(amendment) = self.dialect.amend(reply, signed_by, &amended).await
-            {
-                if amendment == Amendment::Place {
-                    *self.bucket.lock().await = None;
-                }
-                amended.push(amendment);
-                continue;
-            }
-            let limit = match &outcome {
-                _ if op == Op::Create => 0,
-                // Nobody there: somebody waiting wants to know soon.
-                Err(Lost::Connect(_)) => self.options.retries.min(1),
-                Err(Lost::NoReply(_) | Lost::Stalled(_) | Lost::Broken(_)) => self.options.retries,
-                Ok(reply) if self.busy(op, reply) => self.options.retries,
-                _ => 0,
+            let amendment = match &outcome {
+                Ok(reply) if !reply.status.is_success() => self.dialect.amend(reply, signed_by, &amended).await,
+                _ => None,
             };
-            if tries >= limit {
-                return Ok(outcome);
+            let Some(amendment) = amendment else { return Ok(outcome) };
+            if amendment == Amendment::Place {
+                *self.bucket.lock().await = None;
             }
-            let asked = outcome.as_ref().ok().and_then(Reply::retry_after).map(Duration::from_secs);
-            let back_off = (FIRST_BACKOFF * 2_u32.saturating_pow(tries)).min(MAX_BACKOFF);
-            let wait = asked.unwrap_or_default() + self.env.jitter(back_off);
-            self.env.sleep(wait.min(MAX_BACKOFF)).await;
-            tries += 1;
+            amended.push(amendment);
         }
     }
 
@@ -253,6 +237,9 @@ impl Remote {
         let length = bytes.len() as u64;
         if !reply.confirms_object() {
             return odd("no ETag confirms the object");
+        }
+        if !reply.tells_its_length() {
+            return odd("it does not say how long it is, so its end may be missing");
         }
         if reply.status.as_u16() != 206 {
             // All was asked for, or the server does not know ranges.
@@ -304,16 +291,6 @@ impl Remote {
             }
             object => Ok(object),
         }
-    }
-
-    /// Worth repeating: the server says itself that it could not.
-    fn busy(&self, op: Op, reply: &Reply) -> bool {
-        if op == Op::Get && reply.status.is_success() {
-            // Whatever the object says in it.
-            return false;
-        }
-        matches!(reply.status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504)
-            || reply.error().is_some_and(|error| self.dialect.is_busy(&error.code))
     }
 
     /// The server says definitely that this one object is not there.

@@ -195,6 +195,67 @@ async fn a_listing_of_something_else_is_not_empty() {
     assert!(store.list(&list).await.unwrap().keys.is_empty());
 }
 
+fn xml(inside: &str) -> Fault {
+    let text = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{inside}");
+    Fault::Reply(Canned::body(200, "application/xml", text))
+}
+
+#[tokio::test]
+async fn listings_in_all_their_spellings() {
+    let (server, store) = start(&short());
+    let list = List { prefix: "default/log/".to_owned(), ..List::default() };
+    let one = "<Contents><Key>peat/default/log/a</Key><Size>1</Size></Contents>";
+    let two = "<Contents><Key>peat/default/log/b</Key><LastModified>soon</LastModified><ETag>x</ETag><Size>2</Size></Contents>";
+    let end = "<IsTruncated>false</IsTruncated>";
+    let aws = "http://s3.amazonaws.com/doc/2006-03-01/";
+    for inside in [
+        format!("<ListBucketResult xmlns=\"{aws}\">{end}{one}{two}</ListBucketResult>"),
+        format!("<ListBucketResult>{one}{two}{end}</ListBucketResult>"),
+        format!(
+            "<ListBucketResult xmlns=\"urn:another\"><Unknown><Key>x</Key></Unknown>{one}{two}{end}</ListBucketResult>"
+        ),
+        // Encoded although nobody asked for it.
+        format!("<ListBucketResult><EncodingType>url</EncodingType>{end}{one}{two}</ListBucketResult>")
+            .replace("peat/default/log/", "peat%2Fdefault/log%2f"),
+        // A folder marker in between, and a token that means nothing at the end.
+        format!(
+            "<ListBucketResult>{one}<Contents><Key>peat/default/log/</Key><Size>0</Size></Contents>{two}{end}<NextContinuationToken>x</NextContinuationToken></ListBucketResult>"
+        ),
+    ] {
+        server.script(Method::GET, "", 1, xml(&inside));
+        let page = store.list(&list).await.unwrap_or_else(|e| panic!("{inside}: {e:?}"));
+        let keys: Vec<_> = page.keys.iter().map(|listed| (listed.key.as_str(), listed.size)).collect();
+        assert_eq!((keys, page.token), (vec![("default/log/a", 1), ("default/log/b", 2)], None), "{inside}");
+    }
+    for inside in [
+        // Cut off, contradictory, mixed up, or something else.
+        format!(
+            "<ListBucketResult>{one}<CommonPrefixes><Prefix>peat/default/log/c/</Prefix></CommonPrefixes>{two}{end}</ListBucketResult>"
+        ),
+        format!("<ListBucketResult>{end}{one}"),
+        format!("<ListBucketResult>{end}<Contents><Key>peat/default/log/a</Key></Contents></ListBucketResult>"),
+        format!("<ListBucketResult>{one}</ListBucketResult>"),
+        "<ListBucketResult/>".to_owned(),
+        format!("<ListBucketResult><IsTruncated>perhaps</IsTruncated>{one}</ListBucketResult>"),
+        format!("<ListBucketResult><IsTruncated>true</IsTruncated>{one}<NextContinuationToken/></ListBucketResult>"),
+        format!("<s3:ListBucketResult xmlns:s3=\"{aws}\">{end}{one}</s3:ListBucketResult>"),
+        format!("<ListAllMyBucketsResult>{end}</ListAllMyBucketsResult>"),
+        format!(
+            "<ListBucketResult>{end}<Contents><Key>peat/default/pack/a</Key><Size>1</Size></Contents></ListBucketResult>"
+        ),
+        format!(
+            "<ListBucketResult>{end}<Contents><Key>peat%2Fdefault%2Flog%2Fa</Key><Size>1</Size></Contents></ListBucketResult>"
+        ),
+        format!(
+            "<ListBucketResult><EncodingType>url</EncodingType>{end}<Contents><Key>peat%2Fdefault%2Flog%2F%FF</Key><Size>1</Size></Contents></ListBucketResult>"
+        ),
+    ] {
+        server.script(Method::GET, "", 1, xml(&inside));
+        let error = store.list(&list).await.expect_err(&inside);
+        assert!(matches!(error.kind(), Kind::Offline | Kind::Damaged), "{inside}: {error:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_object_may_say_anything() {
     let (server, store) = start(&short());

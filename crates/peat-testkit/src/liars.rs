@@ -1,5 +1,6 @@
 //! What stores get wrong: as a list, and as an imitation around an honest [`Store`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -42,6 +43,16 @@ pub enum Lie {
     BadDate(i64),
     /// Does not let this client delete. Allowed.
     NoDeleteRight,
+    /// Answers 429 to a write of a key that was written less than a second ago. Allowed; at the seam only.
+    OneWritePerSecond,
+    /// For so many seconds after a write, reads answer as before it. At the seam only.
+    StaleReads(u64),
+    /// For so many seconds, a listing lacks what was written. At the seam only.
+    StaleLists(u64),
+    /// Gives the same continuation token for ever. At the seam only.
+    RepeatsToken,
+    /// Refuses what it does not know of newer S3: checksum headers, trailers, chunks. Allowed; on the wire only.
+    OldS3,
 }
 
 /// An honest store made to lie.
@@ -57,6 +68,8 @@ pub struct LiarStore {
 struct Memory {
     deleted: Vec<String>,
     fresh: Vec<(String, u32)>,
+    /// The last write of each key: when, and what was there before.
+    written: BTreeMap<String, (Duration, Option<Object>)>,
 }
 
 const GAP: Duration = Duration::from_millis(5);
@@ -85,6 +98,26 @@ impl LiarStore {
         meta
     }
 
+    /// What was there before a write that is younger than this.
+    fn before(&self, key: &str, seconds: u64) -> Option<Option<Object>> {
+        let limit = Duration::from_secs(seconds);
+        let now = self.env.monotonic();
+        self.with(|m| m.written.get(key).filter(|(at, _)| now.saturating_sub(*at) < limit).map(|(_, old)| old.clone()))
+    }
+
+    fn throttle(&self, op: &str, key: &str) -> Result<()> {
+        if self.lie == Lie::OneWritePerSecond && self.before(key, 1).is_some() {
+            let error = format!("{op} {}/{key}: status 429: rateLimitExceeded", self.inner);
+            return Err(Error::new(Kind::Offline, error).with_code("store_busy"));
+        }
+        Ok(())
+    }
+
+    fn wrote(&self, key: &str, before: Option<Object>) {
+        let now = self.env.monotonic();
+        self.with(|m| m.written.insert(key.to_owned(), (now, before)));
+    }
+
     async fn there(&self, key: &str) -> Result<bool> {
         Ok(self.inner.get(key, Range::All).await?.is_some())
     }
@@ -97,12 +130,18 @@ impl LiarStore {
 #[async_trait]
 impl Store for LiarStore {
     async fn get(&self, key: &str, range: Range) -> Result<Option<Object>> {
+        if let Lie::StaleReads(seconds) = self.lie
+            && let Some(before) = self.before(key, seconds)
+        {
+            return Ok(before);
+        }
         let range = if self.lie == Lie::IgnoresRange { Range::All } else { range };
         let object = self.inner.get(key, range).await?;
         Ok(object.map(|object| Object { meta: self.meta(object.meta), ..object }))
     }
 
     async fn create(&self, key: &str, body: Bytes) -> Result<Created> {
+        self.throttle("create", key)?;
         let overwrite = |body| async move { self.inner.put(key, body).await.map(Created::Created) };
         let created = match self.lie {
             Lie::IgnoresCondition => overwrite(body).await?,
@@ -135,6 +174,9 @@ impl Store for LiarStore {
             _ => self.inner.create(key, body).await?,
         };
         self.with(|m| m.fresh.push((key.to_owned(), 2)));
+        if created != Created::Exists {
+            self.wrote(key, None);
+        }
         Ok(match created {
             Created::Created(meta) => Created::Created(self.meta(meta)),
             Created::Exists => Created::Exists,
@@ -142,7 +184,11 @@ impl Store for LiarStore {
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Meta> {
-        self.inner.put(key, body).await.map(|meta| self.meta(meta))
+        self.throttle("put", key)?;
+        let before = self.inner.get(key, Range::All).await?;
+        let meta = self.inner.put(key, body).await?;
+        self.wrote(key, before);
+        Ok(self.meta(meta))
     }
 
     async fn list(&self, list: &List) -> Result<Page> {
@@ -154,6 +200,7 @@ impl Store for LiarStore {
                 return Ok(Page { token: Some("from the start".to_owned()), ..Page::default() });
             }
             Lie::EmptyPages if list.token.as_deref() == Some("from the start") => list.token = None,
+            Lie::RepeatsToken => list.token = None,
             _ => {}
         }
         let mut page = self.inner.list(&list).await?;
@@ -163,12 +210,15 @@ impl Store for LiarStore {
                 page.keys.retain(|listed| !m.fresh.iter().any(|(key, left)| *left > 0 && *key == listed.key));
                 m.fresh.iter_mut().for_each(|(_, left)| *left = left.saturating_sub(1));
             }),
+            Lie::StaleLists(seconds) => page.keys.retain(|listed| self.before(&listed.key, seconds).is_none()),
+            Lie::RepeatsToken => page.token = Some("again".to_owned()),
             _ => {}
         }
         Ok(page)
     }
 
     async fn delete(&self, key: &str) -> Result<()> {
+        self.throttle("delete", key)?;
         match self.lie {
             Lie::NoDeleteRight => {
                 return Err(Error::new(Kind::Denied, format!("delete {}/{key}: status 403: AccessDenied", self.inner)));
@@ -176,7 +226,11 @@ impl Store for LiarStore {
             Lie::RemembersDeleted => self.with(|m| m.deleted.push(key.to_owned())),
             _ => {}
         }
-        self.inner.delete(key).await
+        self.inner.delete(key).await?;
+        if self.lie == Lie::OneWritePerSecond {
+            self.wrote(key, None);
+        }
+        Ok(())
     }
 }
 

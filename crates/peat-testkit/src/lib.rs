@@ -7,6 +7,7 @@ pub mod conformance;
 pub mod explore;
 pub mod liars;
 pub mod proxy;
+pub mod raw;
 pub mod s3;
 pub mod sim;
 pub mod tls;

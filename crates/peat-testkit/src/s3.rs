@@ -69,6 +69,30 @@ struct Control {
     log: Vec<Logged>,
     script: Script,
     headers: Vec<(HeaderName, HeaderValue)>,
+    /// Everything outside this prefix is denied.
+    allowed: Option<String>,
+    old: bool,
+}
+
+impl Control {
+    /// Why a request does not even get to the script.
+    fn refusal(&self, request: &Logged) -> Option<Canned> {
+        let listed = request.query.split('&').find_map(|pair| pair.strip_prefix("prefix=")).unwrap_or_default();
+        let subject = if request.key().is_empty() { listed.replace("%2F", "/") } else { request.key().to_owned() };
+        if self.allowed.as_ref().is_some_and(|allowed| !subject.starts_with(allowed)) {
+            return Some(Canned::error(403, "AccessDenied", "Access Denied"));
+        }
+        let newer = |name: &str| name.starts_with("x-amz-checksum") || name.starts_with("x-amz-sdk-checksum");
+        let chunked = || {
+            let streams = request.header("x-amz-content-sha256").is_some_and(|hash| hash.starts_with("STREAMING"));
+            streams
+                || ["content-encoding", "x-amz-trailer", "transfer-encoding"]
+                    .iter()
+                    .any(|n| request.header(n).is_some())
+        };
+        (self.old && (request.headers.keys().any(|name| newer(name.as_str())) || chunked()))
+            .then(|| Canned::error(400, "InvalidRequest", "The header is not supported"))
+    }
 }
 
 struct Shared {
@@ -199,8 +223,14 @@ impl S3Server {
         Ok(())
     }
 
+    /// From now on denies everything but objects below `prefix` and listings of folders below it.
+    pub fn allow_only(&self, prefix: &str) {
+        self.shared.control().allowed = Some(prefix.to_owned());
+    }
+
     /// Tells a lie from now on, or the truth again.
     pub fn set_lie(&self, lie: Option<Lie>) {
+        self.shared.control().old = lie == Some(Lie::OldS3);
         if let Some(Lie::BadDate(seconds)) = lie {
             let date = self.shared.env.now().as_millis() / 1000 + seconds;
             let text = jiff::Timestamp::from_second(date)
@@ -282,7 +312,8 @@ async fn answer(
     };
     let (number, fault) = {
         let mut control = shared.control();
-        let fault = control.script.next(&logged.method, logged.key());
+        let refusal = control.refusal(&logged).map(Fault::Reply);
+        let fault = refusal.or_else(|| control.script.next(&logged.method, logged.key()));
         control.log.push(logged);
         (control.log.len() - 1, fault)
     };

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::time::Duration;
 
 /// Result with Peat's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -61,12 +62,20 @@ struct Inner {
     message: String,
     hints: Vec<String>,
     source: Option<Box<dyn StdError + Send + Sync>>,
+    retry_after: Option<Duration>,
 }
 
 impl Error {
     /// An error of `kind`; `message` is one line that names the thing it is about.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, code: kind.code(), message: message.into(), hints: Vec::new(), source: None }))
+        Self(Box::new(Inner {
+            kind,
+            code: kind.code(),
+            message: message.into(),
+            hints: Vec::new(),
+            source: None,
+            retry_after: None,
+        }))
     }
 
     /// Shorthand for [`Kind::NotFound`].
@@ -145,7 +154,20 @@ impl Error {
     #[must_use]
     pub fn context(mut self, message: impl Into<String>) -> Self {
         let (kind, code, hints) = (self.0.kind, self.0.code, std::mem::take(&mut self.0.hints));
-        Self(Box::new(Inner { kind, code, message: message.into(), hints, source: Some(Box::new(self)) }))
+        let retry_after = self.0.retry_after;
+        Self(Box::new(Inner { kind, code, message: message.into(), hints, source: Some(Box::new(self)), retry_after }))
+    }
+
+    /// Notes that the other side asked to be left alone for so long.
+    #[must_use]
+    pub fn with_retry_after(mut self, pause: Duration) -> Self {
+        self.0.retry_after = Some(pause);
+        self
+    }
+
+    /// How long the other side asked to be left alone; asking again before that is refused again.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
     }
 
     /// What the caller can do about it.

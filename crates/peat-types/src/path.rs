@@ -108,3 +108,28 @@ impl From<ItemPath> for String {
         path.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_one_name_are_one() {
+        let folded = |text: &str| text.parse::<ItemPath>().unwrap().folded();
+        for (one, other) in [
+            ("data/caf\u{e9}", "data/cafe\u{301}"),
+            ("data/\u{212b}ngstr\u{f6}m", "data/a\u{30a}ngstro\u{308}m"),
+            ("Data/README", "data/readme"),
+            ("data/Stra\u{df}e", "data/STRASSE"),
+            (
+                "data/\u{3a3}\u{3af}\u{3c3}\u{3c5}\u{3c6}\u{3bf}\u{3c2}",
+                "data/\u{3c3}\u{3af}\u{3c3}\u{3c5}\u{3c6}\u{3bf}\u{3c3}",
+            ),
+        ] {
+            assert_eq!(folded(one), folded(other), "{one} {other}");
+            // Only compared so: the name itself stays as it was given.
+            assert_eq!(one.parse::<ItemPath>().unwrap().as_str(), one);
+        }
+        assert_ne!(folded("data/cafe"), folded("data/caf\u{e9}"));
+    }
+}

@@ -8,10 +8,14 @@ use peat_engine::report::{DoctorFinding, DoctorReport};
 
 /// Check repo, clone and store; says what is wrong and what helps
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Try again what the store can do, as setup does: some thirty small objects are written and removed
+    #[arg(long)]
+    probe: bool,
+}
 
-pub(crate) async fn run(_: Args, cx: &Context) -> Result<Exit> {
-    let report = cx.repo()?.doctor_datastores().await?;
+pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    let report = cx.repo()?.doctor_datastores(args.probe).await?;
     cx.report(&report)?;
     Ok(if report.overall_status == "pass" { Exit::Success } else { Exit::Failure })
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 
 /// Files with one of these ends, below `folder`.
-fn files(folder: &Path, end: &str, found: &mut Vec<PathBuf>) {
+pub(crate) fn files(folder: &Path, end: &str, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let path = entry.path();
         let name = entry.file_name();

@@ -16,7 +16,7 @@ fn moments() -> impl Iterator<Item = u64> {
     (0..count).map(move |n| (offset + n * 37) % 211)
 }
 
-fn signal(child: &Child, name: &str) {
+pub(crate) fn signal(child: &Child, name: &str) {
     let sent = std::process::Command::new("kill").args([name, &child.id().to_string()]).status();
     assert!(sent.unwrap().success());
 }

@@ -279,18 +279,24 @@ impl<'a> Attempt<'a> {
             let mut tries = 0;
             loop {
                 env.step("commit.pack").await;
-                match self.ledger.store.put(&key, body.clone()).await {
-                    Ok(_) => break,
-                    Err(error) if error.kind() == Kind::Denied => return Ok(Some(error)),
-                    Err(error) if error.kind() != Kind::Offline || env.monotonic() >= self.give_up => {
-                        return Err(error);
-                    }
-                    Err(_) => env.sleep(env.jitter(pause(tries))).await,
+                let Err(error) = self.ledger.store.put(&key, body.clone()).await else { break };
+                if error.kind() == Kind::Denied {
+                    return Ok(Some(error));
                 }
+                let Some(pause) = self.pause(&error, tries) else { return Err(error) };
+                env.sleep(pause).await;
                 tries += 1;
             }
         }
         Ok(None)
+    }
+
+    /// How long to wait before asking once more; `None` when that cannot help in time.
+    fn pause(&self, error: &Error, tries: u32) -> Option<Duration> {
+        let env = &self.ledger.env;
+        let asked = error.retry_after().unwrap_or_default();
+        let may_pass = error.kind() == Kind::Offline && env.monotonic() + asked < self.give_up;
+        may_pass.then(|| asked + env.jitter(pause(tries)))
     }
 
     /// The slot after the base holds the transaction; the entry becomes the outcome if the slot is valid.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use peat_objects::{Created, List, Range, Store};
+use peat_objects::{Created, List, Pages, Range, Store, time_to_send};
 use peat_types::{CloneId, Env, Error, InstanceId, Kind, LedgerId, Result, Seq};
 
 use super::{Ledger, NewLedger, key};
@@ -99,16 +99,13 @@ async fn trace_of_ledger(store: &dyn Store) -> Result<Option<String>> {
 }
 
 async fn first_key(store: &dyn Store, prefix: &str) -> Result<Option<String>> {
-    let mut list = List { prefix: prefix.to_owned(), max_keys: Some(1), ..List::default() };
-    loop {
-        let page = store.list(&list).await?;
+    let mut pages = Pages::new(store, List { prefix: prefix.to_owned(), max_keys: Some(1), ..List::default() });
+    while let Some(page) = pages.next().await? {
         if let Some(found) = page.keys.into_iter().next() {
             return Ok(Some(found.key));
         }
-        // An empty page with a token is not an end.
-        let Some(token) = page.token else { return Ok(None) };
-        list.token = Some(token);
     }
+    Ok(None)
 }
 
 /// Writes `ns.json`, or learns whose is there.
@@ -152,7 +149,7 @@ async fn finish(ledger: &Ledger) -> Result<()> {
 /// Creates an object whose bytes everybody who creates it agrees on, or takes what is there. Any reply but a success is
 /// unknown, so the key is read (A3).
 async fn create_or_read(store: &dyn Store, env: &Env, key: &str, body: Bytes, params: &crate::Params) -> Result<Bytes> {
-    let limit = Duration::from_millis(params.create_timeout_ms);
+    let limit = Duration::from_millis(params.create_timeout_ms) + time_to_send(body.len());
     let give_up = env.monotonic() + PATIENCE;
     let mut pause = Duration::from_millis(50);
     loop {
@@ -162,13 +159,16 @@ async fn create_or_read(store: &dyn Store, env: &Env, key: &str, body: Bytes, pa
             Some(Err(error)) => error,
             None => Error::new(Kind::Offline, format!("no answer while creating {key} in {store}")),
         };
-        match store.get(key, Range::All).await {
+        let error = match store.get(key, Range::All).await {
             Ok(Some(object)) => return Ok(object.bytes),
-            Ok(None) if error.kind() != Kind::Offline || env.monotonic() >= give_up => return Err(error),
-            Err(error) if error.kind() != Kind::Offline || env.monotonic() >= give_up => return Err(error),
-            Ok(None) | Err(_) => {}
+            Ok(None) => error,
+            Err(unread) => unread,
+        };
+        let asked = error.retry_after().unwrap_or_default();
+        if error.kind() != Kind::Offline || env.monotonic() + asked >= give_up {
+            return Err(error);
         }
-        env.sleep(env.jitter(pause)).await;
+        env.sleep(asked + env.jitter(pause)).await;
         pause = (pause * 2).min(Duration::from_secs(2));
     }
 }

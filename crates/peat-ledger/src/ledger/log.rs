@@ -1,7 +1,7 @@
 //! The log as people look at it.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use peat_objects::{List, Listed, Range};
+use peat_objects::{List, Listed, Pages, Range};
 use peat_types::{Error, Result, Seq};
 
 use super::{Ledger, LogLine, key};
@@ -10,13 +10,13 @@ use crate::format;
 const PARALLEL: usize = 8;
 
 pub(super) async fn recent(ledger: &Ledger, count: u16) -> Result<Vec<LogLine>> {
-    let mut list = List { prefix: key::LOG.to_owned(), max_keys: Some(count.clamp(1, 1000)), ..List::default() };
+    let list = List { prefix: key::LOG.to_owned(), max_keys: Some(count.clamp(1, 1000)), ..List::default() };
+    let mut pages = Pages::in_order(&*ledger.store, list);
     let mut seqs: Vec<Seq> = Vec::new();
-    loop {
-        let page = ledger.store.list(&list).await?;
+    while seqs.len() < usize::from(count)
+        && let Some(page) = pages.next().await?
+    {
         seqs.extend(page.keys.iter().filter_map(|listed| key::log_seq(&listed.key)));
-        let Some(token) = page.token.filter(|_| seqs.len() < usize::from(count)) else { break };
-        list.token = Some(token);
     }
     seqs.truncate(usize::from(count));
     let reads = seqs.into_iter().map(|seq| async move { Ok((seq, ledger.glance(seq).await?)) });
@@ -47,12 +47,10 @@ pub(super) async fn cat(ledger: &Ledger, key: &str) -> Result<serde_json::Value>
 
 /// Every object below a folder.
 pub(super) async fn list_all(ledger: &Ledger, prefix: &str) -> Result<Vec<Listed>> {
-    let mut list = List { prefix: prefix.to_owned(), ..List::default() };
+    let mut pages = Pages::new(&*ledger.store, List { prefix: prefix.to_owned(), ..List::default() });
     let mut all = Vec::new();
-    loop {
-        let page = ledger.store.list(&list).await?;
+    while let Some(page) = pages.next().await? {
         all.extend(page.keys);
-        let Some(token) = page.token else { return Ok(all) };
-        list.token = Some(token);
     }
+    Ok(all)
 }

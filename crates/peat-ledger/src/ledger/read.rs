@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use peat_objects::{List, Meta, Object, Range};
+use peat_objects::{List, Meta, Object, Pages, Range};
 use peat_types::{Error, Kind, Mutation, Result, Seq, Timestamp};
 
 use super::{Follow, Ledger, key};
@@ -64,19 +64,24 @@ impl From<&State> for Mark {
 }
 
 impl Ledger {
-    /// The newest entry by LIST; `None` when the log is empty.
+    /// The newest entry by LIST; `None` when the log is empty. Two keys are asked for, so that a store that does not keep
+    /// the order is noticed: an old entry taken for the head could be one whose successors were collected.
     pub(super) async fn list_head(&self) -> Result<Option<Seq>> {
-        let mut list = List { prefix: key::LOG.to_owned(), max_keys: Some(1), ..List::default() };
-        loop {
-            let page = self.store.list(&list).await?;
-            if let Some(head) = page.keys.iter().find_map(|listed| key::log_seq(&listed.key)) {
+        let list = List { prefix: key::LOG.to_owned(), max_keys: Some(2), ..List::default() };
+        let mut pages = Pages::in_order(&*self.store, list);
+        while let Some(page) = pages.next().await? {
+            let mut seqs = page.keys.iter().filter_map(|listed| key::log_seq(&listed.key));
+            // From here on in larger pages: something else may lie in the folder.
+            pages.widen();
+            if let Some(head) = seqs.next() {
+                if seqs.next().is_some_and(|second| second.next() != head) {
+                    // Below the floor slots may be missing; else they come in no order, and the rest shows it.
+                    while pages.next().await?.is_some() {}
+                }
                 return Ok(Some(head));
             }
-            let Some(token) = page.token else { return Ok(None) };
-            // Something else lies in the folder: look further, in larger pages.
-            list.token = Some(token);
-            list.max_keys = None;
         }
+        Ok(None)
     }
 
     /// The highest entry known before a request is issued. Only a head below *this* went back (A8): an older reply that

@@ -39,6 +39,7 @@ impl MapCache {
 }
 
 pub type OnGet = Box<dyn Fn(&str, Option<Object>) -> Result<Option<Object>> + Send + Sync>;
+pub type OnList = Box<dyn Fn(&List, Page) -> Result<Page> + Send + Sync>;
 pub type OnCreate = Box<dyn Fn(&str) -> Option<Result<Created>> + Send + Sync>;
 
 /// A store whose replies a test changes.
@@ -47,11 +48,12 @@ pub struct Hooked {
     inner: Arc<dyn Store>,
     on_get: Arc<Mutex<Option<OnGet>>>,
     on_create: Arc<Mutex<Option<OnCreate>>>,
+    on_list: Arc<Mutex<Option<OnList>>>,
 }
 
 impl Hooked {
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, on_get: Arc::default(), on_create: Arc::default() }
+        Self { inner, on_get: Arc::default(), on_create: Arc::default(), on_list: Arc::default() }
     }
 
     /// Changes the replies to reads.
@@ -64,7 +66,13 @@ impl Hooked {
         *self.on_create.lock().expect("hook") = Some(Box::new(hook));
     }
 
+    /// Changes the replies to listings.
+    pub fn on_list(&self, hook: impl Fn(&List, Page) -> Result<Page> + Send + Sync + 'static) {
+        *self.on_list.lock().expect("hook") = Some(Box::new(hook));
+    }
+
     pub fn calm(&self) {
+        *self.on_list.lock().expect("hook") = None;
         *self.on_get.lock().expect("hook") = None;
         *self.on_create.lock().expect("hook") = None;
     }
@@ -90,7 +98,12 @@ impl Store for Hooked {
     }
 
     async fn list(&self, list: &List) -> Result<Page> {
-        self.inner.list(list).await
+        if self.on_list.lock().expect("hook").is_none() {
+            return self.inner.list(list).await;
+        }
+        // Tokens are the hook's own.
+        let page = self.inner.list(&List { token: None, ..list.clone() }).await?;
+        self.on_list.lock().expect("hook").as_ref().map_or(Ok(page.clone()), |hook| hook(list, page))
     }
 
     async fn delete(&self, key: &str) -> Result<()> {

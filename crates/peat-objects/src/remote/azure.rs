@@ -120,10 +120,6 @@ impl Dialect for Azure {
         code == "BlobNotFound"
     }
 
-    fn is_busy(&self, code: &str) -> bool {
-        matches!(code, "ServerBusy" | "OperationTimedOut" | "InternalError")
-    }
-
     async fn amend(&self, reply: &Reply, _signed_by: Option<u64>, done: &[Amendment]) -> Option<Amendment> {
         let ended = reply.status.as_u16() == 401
             || reply.error().is_some_and(|error| error.code == "ExpiredAuthenticationToken");
@@ -188,7 +184,7 @@ impl Dialect for Azure {
                     "a rule moved objects of '{container}' to the archive tier: move them back, end the rule"
                 )],
             ),
-            code if self.is_busy(code) => subject.busy(),
+            "ServerBusy" | "OperationTimedOut" | "InternalError" => subject.busy(),
             _ => return None,
         })
     }

@@ -89,9 +89,6 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync {
     /// Whether the service names its object with this code, and nothing larger, when it says that something is missing.
     fn is_absent(&self, code: &str) -> bool;
 
-    /// Whether a code says that the request is worth repeating, whatever its status.
-    fn is_busy(&self, code: &str) -> bool;
-
     /// Sets right what made the store refuse a request before it did anything, such as credentials that have ended. Then
     /// the request may be sent again, whatever it is; each amendment helps once.
     async fn amend(&self, reply: &Reply, signed_by: Option<u64>, done: &[Amendment]) -> Option<Amendment>;

@@ -160,7 +160,7 @@ impl Subject<'_> {
             Some(details) => format!("{} {details}", error.message),
             None => error.message.clone(),
         };
-        let says = format!("status {status} {}: {}", error.code, one_line(&says));
+        let says = format!("status {status} {}: {}{}", error.code, one_line(&says), self.not_before(reply));
         let verdict = self.dialect.verdict(self, &error, reply);
         let (kind, code, hint) = verdict.unwrap_or_else(|| self.verdict_of_status(status));
         let id = match (id(reply), &error.request_id) {
@@ -171,7 +171,27 @@ impl Subject<'_> {
         for hint in hint {
             out = out.with_hint(hint);
         }
-        out
+        self.throttled(out, error.code == "SlowDown", reply)
+    }
+
+    /// The pause the server asks for, in words.
+    fn not_before(&self, reply: &Reply) -> String {
+        match reply.retry_after(self.env.now()) {
+            Some(pause) => format!(", to be asked again after {} s", pause.as_secs()),
+            None => String::new(),
+        }
+    }
+
+    /// Notes that the server has too much to do, and for how long it wants to be left alone.
+    fn throttled(&self, error: Error, says_so: bool, reply: &Reply) -> Error {
+        if error.kind() != Kind::Offline || !(says_so || matches!(reply.status.as_u16(), 429 | 503)) {
+            return error;
+        }
+        let error = error.with_code("store_busy");
+        match reply.retry_after(self.env.now()) {
+            Some(pause) => error.with_retry_after(pause),
+            None => error,
+        }
     }
 
     /// What a status means when its code says nothing more.
@@ -206,7 +226,8 @@ impl Subject<'_> {
     fn bare(&self, reply: &Reply) -> Error {
         let status = reply.status.as_u16();
         let words = self.dialect.words();
-        let why = format!("status {status} without {} error document{}", words.protocol, id(reply));
+        let why =
+            format!("status {status} without {} error document{}{}", words.protocol, self.not_before(reply), id(reply));
         if let Some((kind, code, hints)) = self.dialect.bare_verdict(reply) {
             return hints.into_iter().fold(self.error(kind, &why).with_code(code), Error::with_hint);
         }
@@ -217,9 +238,11 @@ impl Subject<'_> {
             401 | 403 => self.with_proxy_hint(
                 self.dialect.rights(self.op).into_iter().fold(self.error(Kind::Denied, &why), Error::with_hint),
             ),
-            408 | 409 | 412 | 429 | 500 | 502..=599 => self.with_proxy_hint(
+            408 | 409 | 412 | 429 | 500 | 502..=599 => self.with_proxy_hint(self.throttled(
                 self.error(Kind::Offline, &why).with_hint("the server is busy or in trouble: try again later"),
-            ),
+                false,
+                reply,
+            )),
             501 => self.error(Kind::Unsupported, &why),
             _ => self.with_proxy_hint(
                 self.error(Kind::Invalid, &why).with_code(words.foreign).with_hint(self.somebody_else(reply)),

@@ -93,10 +93,6 @@ impl Dialect for Gcs {
         code == "NoSuchKey"
     }
 
-    fn is_busy(&self, code: &str) -> bool {
-        matches!(code, "RequestTimeout" | "SlowDown" | "InternalError" | "ServiceUnavailable")
-    }
-
     async fn amend(&self, reply: &Reply, _signed_by: Option<u64>, done: &[Amendment]) -> Option<Amendment> {
         let ended = reply.status.as_u16() == 401 || reply.error().is_some_and(|error| ended(&error.code));
         if !ended || !self.credentials.source().renewable() || done.contains(&Amendment::Credentials) {
@@ -137,7 +133,7 @@ impl Dialect for Gcs {
                         .to_owned(),
                 ],
             ),
-            code if self.is_busy(code) => subject.busy(),
+            "RequestTimeout" | "SlowDown" | "InternalError" | "ServiceUnavailable" => subject.busy(),
             _ => return None,
         })
     }

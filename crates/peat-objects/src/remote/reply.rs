@@ -1,5 +1,7 @@
 //! A reply as it came over the wire.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use peat_types::Timestamp;
@@ -108,9 +110,22 @@ impl Reply {
         self.status.is_success() && self.headers.contains_key(http::header::ETAG)
     }
 
-    /// The server's answer to too many requests: how many seconds to leave it alone.
-    pub fn retry_after(&self) -> Option<u64> {
-        self.header("retry-after")?.trim().parse().ok()
+    /// For how long the server wants to be left alone: seconds, or until a date, which is compared with the server's own
+    /// clock if it says the time and with `now` if not (RFC 9110, 10.2.3).
+    pub fn retry_after(&self, now: Timestamp) -> Option<Duration> {
+        let text = self.header("retry-after")?.trim();
+        if let Ok(seconds) = text.parse() {
+            return Some(Duration::from_secs(seconds));
+        }
+        let pause = self.date("retry-after")?.millis_since(self.date("date").unwrap_or(now));
+        Some(Duration::from_millis(u64::try_from(pause).unwrap_or(0)))
+    }
+
+    /// Whether a body that was cut off could be told from a whole one.
+    pub fn tells_its_length(&self) -> bool {
+        [http::header::CONTENT_LENGTH, http::header::TRANSFER_ENCODING]
+            .iter()
+            .any(|name| self.headers.contains_key(name))
     }
 
     /// First byte, last byte and size of `Content-Range: bytes 0-9/10`.

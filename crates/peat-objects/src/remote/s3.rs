@@ -164,10 +164,6 @@ impl Dialect for S3 {
         code == "NoSuchKey"
     }
 
-    fn is_busy(&self, code: &str) -> bool {
-        matches!(code, "RequestTimeout" | "SlowDown" | "InternalError")
-    }
-
     async fn amend(&self, reply: &Reply, signed_by: Option<u64>, done: &[Amendment]) -> Option<Amendment> {
         let error = reply.error();
         let code = error.as_ref().map_or("", |error| error.code.as_str());
@@ -311,6 +307,8 @@ fn region_of(reply: &Reply, error: Option<&ErrorDocument>) -> Option<String> {
 struct ListBucketResult {
     is_truncated: bool,
     #[serde(default)]
+    encoding_type: Option<String>,
+    #[serde(default)]
     next_continuation_token: Option<String>,
     #[serde(default)]
     contents: Vec<Contents>,
@@ -345,14 +343,40 @@ pub(super) fn listing(reply: &Reply) -> Result<Listing, String> {
     if list.is_truncated && token.is_none() {
         return Err("it is not the end but does not say how to go on".to_owned());
     }
-    let objects = list.contents.into_iter().map(|object| Listed {
-        key: object.key,
-        size: object.size,
-        last_modified: object.last_modified.and_then(|time| time.parse().ok()),
-    });
+    // Nobody asks for it, but some encode all the same, and say so.
+    let encoded = list.encoding_type.is_some_and(|how| how.eq_ignore_ascii_case("url"));
+    let plain = |name: String| if encoded { decoded(&name) } else { Ok(name) };
+    let object = |object: Contents| {
+        let last_modified = object.last_modified.and_then(|time| time.parse().ok());
+        Ok(Listed { key: plain(object.key)?, size: object.size, last_modified })
+    };
     Ok(Listing {
-        objects: objects.collect(),
-        prefixes: list.common_prefixes.into_iter().map(|common| common.prefix).collect(),
+        objects: list.contents.into_iter().map(object).collect::<Result<_, String>>()?,
+        prefixes: list.common_prefixes.into_iter().map(|common| plain(common.prefix)).collect::<Result<_, _>>()?,
         token: token.filter(|_| list.is_truncated),
     })
+}
+
+fn decoded(name: &str) -> Result<String, String> {
+    // As in forms: a space may come as a plus sign.
+    let spaced = name.replace('+', " ");
+    let plain = percent_encoding::percent_decode_str(&spaced).decode_utf8();
+    plain.map(std::borrow::Cow::into_owned).map_err(|_| format!("the key '{name}' cannot be decoded"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_with_a_dot_is_addressed_by_path() {
+        let style = |bucket: &str, options: &OpenOptions| {
+            let (s3, settings) = S3::new(bucket, options, &Env::system([])).unwrap();
+            s3.path_style(&settings)
+        };
+        let own = OpenOptions { endpoint: Some("https://s3.example.com".to_owned()), ..OpenOptions::default() };
+        let said = OpenOptions { path_style: Some(false), ..own.clone() };
+        assert!(style("my.bucket", &OpenOptions::default()) && style("bucket", &own));
+        assert!(!style("bucket", &OpenOptions::default()) && !style("my.bucket", &said));
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::error::Error as StdError;
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,10 +20,12 @@ use peat_types::{Env, Error};
 use tokio::sync::Notify;
 
 use super::reply::Reply;
-use crate::{Count, Meter, Op, Timeouts};
+use crate::{Count, Op, OpenOptions};
 
 /// Bodies up to this size are sent in one piece.
 const PIECE: usize = 64 * 1024;
+/// Of what was handed over, the system may hold back so much until the line takes it.
+const BUFFERED: usize = 1 << 20;
 
 /// Longest wait for credentials, a refresh of a login included.
 pub(super) const LOAD_LIMIT: Duration = Duration::from_secs(30);
@@ -110,8 +113,7 @@ pub(super) struct Wire {
     pub client: reqwest::Client,
     /// The header that every create must carry.
     pub condition: (HeaderName, &'static str),
-    pub timeouts: Timeouts,
-    pub meter: Option<Meter>,
+    pub options: OpenOptions,
     pub env: Env,
 }
 
@@ -151,8 +153,8 @@ impl Wire {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         self.count(context, Count { requests: 1, bytes_in: 0, bytes_out: body.len() as u64 });
-        let moved = Arc::new(Notify::new());
-        let request = http::Request::from_parts(head, in_pieces(body, &moved));
+        let sent = Arc::new(Sent::default());
+        let request = http::Request::from_parts(head, in_pieces(body, &sent));
         let request = reqwest::Request::try_from(request).map_err(Lost::Unbuilt)?;
 
         // What came in while this process did other things is looked at first: a connection that was closed meanwhile
@@ -160,18 +162,20 @@ impl Wire {
         tokio::task::yield_now().await;
         let mut response = pin!(self.client.execute(request));
         let mut response = loop {
+            let silence = self.silence(context.op, sent.bytes.load(Ordering::Relaxed));
             tokio::select! {
                 biased;
                 response = &mut response => break response.map_err(classify)?,
-                () = moved.notified() => {}
-                () = self.env.sleep(self.timeouts.first_byte) => return Err(Lost::NoReply(self.timeouts.first_byte)),
+                () = sent.more.notified() => {}
+                () = self.env.sleep(silence) => return Err(Lost::NoReply(silence)),
             }
         };
         let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
         let mut body = BytesMut::new();
         loop {
-            let piece = self.env.timeout(self.timeouts.idle, response.chunk()).await;
-            match piece.ok_or(Lost::Stalled(self.timeouts.idle))?.map_err(classify)? {
+            let idle = self.options.timeouts.idle;
+            let piece = self.env.timeout(idle, response.chunk()).await;
+            match piece.ok_or(Lost::Stalled(idle))?.map_err(classify)? {
                 Some(piece) => {
                     self.count(context, Count { requests: 0, bytes_in: piece.len() as u64, bytes_out: 0 });
                     body.extend_from_slice(&piece);
@@ -182,10 +186,25 @@ impl Wire {
     }
 
     fn count(&self, context: &Context, count: Count) {
-        if let Some(meter) = &self.meter {
+        if let Some(meter) = &self.options.meter {
             meter.add(context.op, &context.key, count);
         }
     }
+
+    /// How long the server may say nothing after `sent` bytes of the body were handed to the system: their last may still
+    /// be on their way.
+    fn silence(&self, op: Op, sent: usize) -> Duration {
+        let timeouts = &self.options.timeouts;
+        let answer = if op == Op::Create { timeouts.create } else { timeouts.first_byte };
+        answer + self.options.time_to_send(sent.min(BUFFERED))
+    }
+}
+
+/// How much of a body was handed over.
+#[derive(Default)]
+struct Sent {
+    bytes: AtomicUsize,
+    more: Notify,
 }
 
 /// Requests for tokens, which the library makes for itself: not those of the store, so not judged and not counted.
@@ -216,14 +235,16 @@ impl HttpService for Tokens {
 
 /// A body that tells when a piece of it was taken, so that a slow upload is not mistaken for a silent server. Its length
 /// is in the headers already.
-fn in_pieces(body: Bytes, moved: &Arc<Notify>) -> reqwest::Body {
+fn in_pieces(body: Bytes, sent: &Arc<Sent>) -> reqwest::Body {
     if body.len() <= PIECE {
+        sent.bytes.store(body.len(), Ordering::Relaxed);
         return body.into();
     }
-    let moved = moved.clone();
+    let sent = sent.clone();
     let pieces = (0..body.len()).step_by(PIECE).map(move |at| body.slice(at..(at + PIECE).min(body.len())));
     reqwest::Body::wrap_stream(stream::iter(pieces).map(move |piece| {
-        moved.notify_one();
+        sent.bytes.fetch_add(piece.len(), Ordering::Relaxed);
+        sent.more.notify_one();
         Ok::<_, std::io::Error>(piece)
     }))
 }
@@ -251,4 +272,37 @@ pub(super) fn causes(error: &dyn StdError) -> String {
 pub(super) fn one_line(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     line.chars().take(300).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::client::HttpRequestBody;
+
+    use super::*;
+
+    /// Whatever options, versions or a library do to a create on its way here.
+    #[tokio::test]
+    async fn a_create_without_its_condition_is_not_sent() {
+        let meter = crate::Meter::default();
+        let wire = Wire {
+            client: reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap(),
+            condition: (http::header::IF_NONE_MATCH, "*"),
+            options: OpenOptions { meter: Some(meter.clone()), ..OpenOptions::default() },
+            env: Env::system([]),
+        };
+        let context = Context::new(Op::Create, "log/0");
+        for sent in [None, Some("\"etag\""), Some("")] {
+            let mut request = http::Request::put("http://127.0.0.1:1/bucket/log/0");
+            if let Some(value) = sent {
+                request = request.header(http::header::IF_NONE_MATCH, value);
+            }
+            let request = request.body(HttpRequestBody::empty()).unwrap();
+            assert!(matches!(wire.exchange(&context, request).await, Err(Lost::Unconditional)), "{sent:?}");
+        }
+        assert_eq!(meter.snapshot().total().requests, 0);
+        // With it, the request gets as far as finding nobody.
+        let request = http::Request::put("http://127.0.0.1:1/bucket/log/0").header(http::header::IF_NONE_MATCH, "*");
+        let request = request.body(HttpRequestBody::empty()).unwrap();
+        assert!(matches!(wire.exchange(&context, request).await, Err(Lost::Connect(_))));
+    }
 }

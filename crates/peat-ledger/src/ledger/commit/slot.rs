@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use peat_objects::{Created, Meta};
+use peat_objects::{Created, Meta, time_to_send};
 use peat_types::{Error, Kind, Mutation, Result, Seq};
 
-use super::{Attempt, holds, pause};
+use super::{Attempt, holds};
 use crate::ledger::key;
 use crate::model::Entry;
 
@@ -29,7 +29,7 @@ impl Attempt<'_> {
         let env = &ledger.env;
         let seq = own.state.seq;
         let key = key::log(seq);
-        let limit = Duration::from_millis(ledger.info.params.create_timeout_ms);
+        let limit = Duration::from_millis(ledger.info.params.create_timeout_ms) + time_to_send(body.len());
         let mut tries = 0;
         let mut only_refusals = true;
         loop {
@@ -56,11 +56,8 @@ impl Attempt<'_> {
             if only_refusals {
                 return Ok(Slot::Refused(error));
             }
-            // Only what may pass by itself is worth another try.
-            if error.kind() != Kind::Offline || env.monotonic() >= self.give_up {
-                return Ok(Slot::Unknown(error));
-            }
-            env.sleep(env.jitter(pause(tries))).await;
+            let Some(pause) = self.pause(&error, tries) else { return Ok(Slot::Unknown(error)) };
+            env.sleep(pause).await;
             tries += 1;
         }
     }
@@ -69,13 +66,13 @@ impl Attempt<'_> {
         let env = &self.ledger.env;
         let mut tries = 0;
         loop {
-            match self.ledger.entry_seen(seq).await {
-                Err(error) if error.kind() == Kind::Offline && env.monotonic() < self.give_up => {
-                    env.sleep(env.jitter(pause(tries))).await;
-                    tries += 1;
-                }
+            let error = match self.ledger.entry_seen(seq).await {
+                Err(error) => error,
                 read => return read,
-            }
+            };
+            let Some(pause) = self.pause(&error, tries) else { return Err(error) };
+            env.sleep(pause).await;
+            tries += 1;
         }
     }
 }
