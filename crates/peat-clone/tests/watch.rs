@@ -117,7 +117,7 @@ async fn changes_soon_after_a_change_do_not_wait_for_the_interval() {
 async fn killed_at_each_step_it_goes_on_where_it_was() {
     let mut killed = 0;
     for step in ["watch.read", "apply", "pull.tree", "watch.done", "watch.saved"] {
-        for nth in 1..=7 {
+        for nth in [1, 2, 5] {
             let world = World::new(nth.into());
             let (a, b) = (world.open("a").await, world.open("b").await);
             b.pull().await;
@@ -155,7 +155,7 @@ async fn killed_at_each_step_it_goes_on_where_it_was() {
             assert_eq!(b.facts(), a.facts());
         }
     }
-    assert!(killed >= 20, "only {killed} of the steps were reached");
+    assert!(killed >= 10, "only {killed} of the steps were reached");
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,13 +199,14 @@ async fn a_long_gap_is_read_page_by_page_and_nothing_is_left_out() {
     let (a, b) = (world.open("a").await, world.open("b").await);
     b.pull().await;
     let mut watch = b.clone.watch(&options()).await.unwrap();
-    for at in 0..600 {
+    // Further than a pull reads forward.
+    for at in 0..520 {
         a.put(&format!("model/m{}", at % 7), &format!("data/m{}/{at}", at % 7), "1").await;
     }
     b.env.sleep(Duration::from_secs(5 * 3600)).await;
     let (seen, requests) = b.counted(drain(&mut watch)).await;
-    assert_eq!(seen, logged(&a, 0).await);
-    assert!(requests.total() < 600 + 5, "each entry once: {requests}");
+    assert!(seen.iter().map(|(seq, _)| *seq).eq(1..=520), "{seen:?}");
+    assert!(requests.total() < 520 + 5, "each entry once: {requests}");
     assert_eq!(b.facts(), a.facts());
     // A page of large entries ends early.
     for at in 0..4 {
