@@ -283,7 +283,7 @@ async fn causes_have_hints_of_their_own() {
         (Service::Gcs, 403, "RequestTimeTooSkewed", "no", (Kind::Denied, "clock_skew", "NTP")),
         (Service::Gcs, 400, "UserProjectMissing", "no", (Kind::Invalid, "store_answer", "bills")),
         (Service::Gcs, 403, "AccountProblem", "no", (Kind::Denied, "denied", "billing")),
-        (Service::Gcs, 429, "SlowDown", "no", (Kind::Offline, "offline", "one write a second")),
+        (Service::Gcs, 429, "SlowDown", "no", (Kind::Offline, "store_busy", "one write a second")),
         (
             Service::Azure,
             403,
@@ -308,7 +308,7 @@ async fn causes_have_hints_of_their_own() {
         ),
         (Service::Azure, 403, "KeyBasedAuthenticationNotPermitted", "no", (Kind::Denied, "denied", "az login")),
         (Service::Azure, 409, "BlobArchived", "no", (Kind::Invalid, "store_answer", "archive tier")),
-        (Service::Azure, 503, "ServerBusy", "no", (Kind::Offline, "offline", "try again later")),
+        (Service::Azure, 503, "ServerBusy", "no", (Kind::Offline, "store_busy", "try again later")),
     ] {
         let (server, _) = start(service);
         let options = OpenOptions { retries: 0, ..short() };
