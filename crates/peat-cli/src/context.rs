@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peat_engine::{Cancel, Host, Real, Reason, Repo};
-use peat_objects::{Meter, OpenOptions};
+use peat_objects::{Meter, OpenOptions, Warn};
 use peat_types::{Env, Error, Result};
 
 use crate::exit::Exit;
@@ -56,7 +56,9 @@ impl Context {
         host.user.clone_from(&self.settings.user);
         host.hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
         host.reporter = Arc::new(Progress::new(self.env.clone(), self.printer.clone(), self.settings.draw()));
-        let options = OpenOptions { meter: Some(self.meter.clone()), ..OpenOptions::default() };
+        let printer = self.printer.clone();
+        let warn = Some(Warn::new(move |line| printer.warning(line)));
+        let options = OpenOptions { meter: Some(self.meter.clone()), warn, ..OpenOptions::default() };
         host.stores = Arc::new(TracedStores(Arc::new(Real { options })));
         Ok(host)
     }

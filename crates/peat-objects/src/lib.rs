@@ -21,7 +21,7 @@ pub use file::{Durability, FileStore};
 pub use latency::LatencyStore;
 pub use memory::MemoryStore;
 pub use metered::{Count, Counts, Meter, Metered, Op};
-pub use open::{OpenOptions, SLOWEST, Timeouts, open, time_to_send};
+pub use open::{OpenOptions, SLOWEST, Timeouts, Warn, open, time_to_send};
 pub use pages::Pages;
 pub use prefix::PrefixStore;
 pub use probe::{Verdict, probe};

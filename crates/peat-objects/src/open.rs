@@ -1,5 +1,6 @@
 //! From a URL to a store.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,27 @@ fn at_speed(bytes_per_second: u32, len: usize) -> Duration {
     Duration::from_millis(len as u64 * 1000 / u64::from(bytes_per_second.max(1)))
 }
 
+/// Hears what somebody should know although the work goes on, such as a clock that is wrong.
+#[derive(Clone)]
+pub struct Warn(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl Warn {
+    /// Calls `hear` with one line each time.
+    pub fn new(hear: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hear))
+    }
+
+    pub(crate) fn say(&self, line: &str) {
+        (self.0)(line);
+    }
+}
+
+impl fmt::Debug for Warn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Warn").finish_non_exhaustive()
+    }
+}
+
 /// Settings of a store beside its URL. What is not set comes from the environment variables that the service's own tools
 /// use.
 #[derive(Clone, Debug)]
@@ -69,6 +91,8 @@ pub struct OpenOptions {
     pub durability: Durability,
     /// Counts requests: those on the wire for buckets, those at the seam for other stores.
     pub meter: Option<Meter>,
+    /// Hears warnings.
+    pub warn: Option<Warn>,
 }
 
 impl Default for OpenOptions {
@@ -85,6 +109,7 @@ impl Default for OpenOptions {
             patience: Patience::default().total,
             durability: Durability::Full,
             meter: None,
+            warn: None,
         }
     }
 }

@@ -2,12 +2,12 @@
 #![allow(clippy::panic, clippy::unwrap_used)] // the lints know tests, but not their helpers
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
-use peat_objects::{Created, OpenOptions, Range, Store, Timeouts, open};
+use peat_objects::{Created, OpenOptions, Range, Store, Timeouts, Warn, open};
 use peat_testkit::proxy::Proxy;
 use peat_testkit::s3::{Canned, Fault, S3Server, SECRET_KEY};
 use peat_testkit::tls::{Authority, Validity, Versions};
@@ -198,9 +198,17 @@ impl Clock for Wrong {
 #[tokio::test]
 async fn a_wrong_clock_is_put_right_once() {
     let server = S3Server::start().unwrap();
-    for seconds in [-20 * 60, 20 * 60, -86_400 * 400, 86_400 * 400] {
+    for (seconds, words) in [
+        (-20 * 60, "20 minutes behind"),
+        (20 * 60, "20 minutes ahead of"),
+        (-86_400 * 400 - 3600, "400 days behind"),
+        (86_400 * 400 + 3600, "400 days ahead of"),
+    ] {
         let env = Env::seeded(Arc::new(Wrong(seconds)), 1, vars(&server, &[]));
-        let store = open(&server.url().parse().unwrap(), &short(), &env).unwrap();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let ear = heard.clone();
+        let warn = Some(Warn::new(move |line| ear.lock().unwrap().push(line.to_owned())));
+        let store = open(&server.url().parse().unwrap(), &OpenOptions { warn, ..short() }, &env).unwrap();
         server.clear_log();
         // A create is refused before anything was done, so it may be sent again.
         let key = format!("default/log/{:016x}.0", seconds.unsigned_abs() + u64::from(seconds > 0));
@@ -210,6 +218,8 @@ async fn a_wrong_clock_is_put_right_once() {
             store.get(KEY, Range::All).await.unwrap();
         }
         assert_eq!(server.log().len(), 5, "{seconds}: one refusal, then none");
+        let line = format!("this machine's clock is {words} the store's: requests are signed with the store's time");
+        assert_eq!(*heard.lock().unwrap(), [line], "said once");
     }
     // Some minutes are allowed, and are nobody's business.
     let env = Env::seeded(Arc::new(Wrong(10 * 60)), 1, vars(&server, &[]));

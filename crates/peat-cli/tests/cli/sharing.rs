@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use peat_testkit::liars::Lie;
-use peat_testkit::s3::S3Server;
+use peat_testkit::s3::{S3Server, SECRET_KEY};
 
 use crate::sandbox::Sandbox;
 
@@ -103,6 +103,22 @@ fn two_clones_of_a_bucket() {
     what_ran_here_is_seen_there(&ann, &bob, "infra");
     runs_take_turns(&ann, &bob);
     assert!(server.keys().iter().all(|key| key.starts_with("peat/infra/")), "{:?}", server.keys());
+}
+
+#[test]
+fn secrets_are_not_in_the_most_talkative_log() {
+    let server = S3Server::start().unwrap();
+    let place = Place::bucket(&server);
+    let mut ann = Sandbox::with_model("echo hi");
+    place.vars.iter().for_each(|(name, value)| ann.set(name, value));
+    ann.set("AWS_SESSION_TOKEN", "token-of-session");
+    ann.set("PEAT_LOG_LEVEL", "trace");
+    let ran = place.setup(&ann, "infra").ok();
+    assert!(ran.err.contains("canonical_request"), "the signer is heard too: {ran:?}");
+    for secret in [SECRET_KEY, "token-of-session"] {
+        assert!(!ran.err.contains(secret) && !ran.out.contains(secret), "{secret}");
+    }
+    assert!(server.log().iter().all(|request| request.header("x-amz-security-token") == Some("token-of-session")));
 }
 
 #[test]

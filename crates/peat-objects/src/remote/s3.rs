@@ -20,7 +20,7 @@ use super::dialect::{Amendment, Bucket, Dialect, Library, Verdict, Words};
 use super::explain::{Subject, clock_in_words};
 use super::reply::{ErrorDocument, Listing, Reply};
 use super::wire::{Wire, causes};
-use crate::{Listed, Op, OpenOptions};
+use crate::{Listed, Op, OpenOptions, Warn};
 use clock::ServerClock;
 use credentials::{Credentials, Source};
 use sign::Signing;
@@ -50,6 +50,7 @@ pub(super) struct S3 {
     path_style: Option<bool>,
     credentials: Arc<Credentials>,
     clock: ServerClock,
+    warn: Option<Warn>,
 }
 
 impl S3 {
@@ -67,6 +68,7 @@ impl S3 {
             path_style: options.path_style,
             credentials: Arc::new(Credentials::new(source, sources, clock.clone(), env)),
             clock,
+            warn: options.warn.clone(),
         };
         Ok((s3, settings))
     }
@@ -170,10 +172,14 @@ impl Dialect for S3 {
         let first = |amendment| !done.contains(&amendment);
         if skewed(code) && first(Amendment::Clock) {
             if let Some(ahead) = self.clock.follow(reply.meta().date?) {
-                tracing::warn!(
-                    "this machine's clock is {} the server's: requests are signed with the server's time",
+                let line = format!(
+                    "this machine's clock is {} the store's: requests are signed with the store's time",
                     clock_in_words(ahead)
                 );
+                match &self.warn {
+                    Some(warn) => warn.say(&line),
+                    None => tracing::warn!("{line}"),
+                }
             }
             return Some(Amendment::Clock);
         }
