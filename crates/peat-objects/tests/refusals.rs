@@ -114,7 +114,7 @@ async fn each_cause_has_its_line() {
         (
             Do::Create,
             Canned::error(503, "SlowDown", "Please reduce your request rate."),
-            "Offline[offline] create s3://bucket/peat/default/ns.json: status 503 SlowDown: Please reduce your request rate. (request request-0) (hint: the server is busy or in trouble: try again later)",
+            "Offline[store_busy] create s3://bucket/peat/default/ns.json: status 503 SlowDown: Please reduce your request rate. (request request-0) (hint: the server is busy or in trouble: try again later)",
         ),
         (
             Do::Create,
