@@ -26,8 +26,8 @@ pub(crate) struct Progress {
 struct State {
     /// Whom a wait was announced for, so that it is said once.
     waiting_for: Option<Holder>,
-    /// When the download that is going on began, and its bar once there is one.
-    download: Option<(Duration, Option<ProgressBar>)>,
+    /// When what is being counted began, and its bar once there is one.
+    counted: Option<(Duration, Option<ProgressBar>)>,
 }
 
 impl Progress {
@@ -48,24 +48,24 @@ impl Progress {
         ));
     }
 
-    fn downloading(&self, state: &mut State, done: u64, of: u64) {
+    fn counting(&self, state: &mut State, what: &'static str, done: u64, of: u64) {
         let now = self.env.monotonic();
-        let (since, bar) = state.download.get_or_insert((now, None));
+        let (since, bar) = state.counted.get_or_insert((now, None));
         if done >= of {
             if let Some(bar) = bar {
                 bar.finish_and_clear();
             }
-            state.download = None;
+            state.counted = None;
         } else if self.draw && now.saturating_sub(*since) >= PATIENCE {
-            bar.get_or_insert_with(|| new_bar(of)).set_position(done);
+            bar.get_or_insert_with(|| new_bar(what, of)).set_position(done);
         }
     }
 }
 
-fn new_bar(of: u64) -> ProgressBar {
+fn new_bar(what: &'static str, of: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(of), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("downloading {bar:30} {pos}/{len}");
-    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len}");
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())).with_message(what)
 }
 
 impl Reporter for Progress {
@@ -90,7 +90,8 @@ impl Reporter for Progress {
                 let away = millis(u64::try_from(away.as_millis()).unwrap_or(u64::MAX));
                 self.printer.warning(&format!("going on after {away}"));
             }
-            Event::Hydrating { done, of } => self.downloading(&mut state, done, of),
+            Event::Hydrating { done, of } => self.counting(&mut state, "downloading", done, of),
+            Event::Collecting { done, of } => self.counting(&mut state, "removing", done, of),
             // Healed by itself: for the log, not for the person.
             Event::Rebuilt { why } => tracing::info!(why, "state.db was rebuilt"),
             Event::Repaired { path } => tracing::info!(path, "a file of the tree was written again"),

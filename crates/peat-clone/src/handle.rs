@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use peat_ledger::{Ledger, LogLine, NewLedger, NsInfo, Verified};
+use peat_ledger::{
+    Checkpoint, Checkpointing, Collected, Collecting, GcPlan, Ledger, LogLine, NewLedger, NsInfo, Verified,
+};
 use peat_types::{ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Kind, Result, Seq, Timestamp, Unit};
 
 use crate::db::{self, Db};
@@ -16,12 +18,14 @@ use crate::journal::Journal;
 use crate::lease::Runs;
 use crate::tree::Tree;
 use crate::{
-    Adopt, Change, Committed, Finding, Item, LeaseInfo, NewChange, NewNamespace, NewRun, Options, Pending, Planner,
-    Pulled, Run, Scope, Settled, UnitInfo, Watch, WatchOptions,
+    Adopt, Change, Committed, Event, Finding, Item, LeaseInfo, NewChange, NewNamespace, NewRun, Options, Pending,
+    Planner, Pulled, Run, Scope, Settled, UnitInfo, Watch, WatchOptions,
 };
 
 /// How long an opening waits for another one of the same folder.
 const OPEN_WAIT: Duration = Duration::from_secs(60);
+/// How long a checkpoint or a collection is tried.
+const MAINTENANCE: Duration = Duration::from_secs(600);
 
 /// One machine's side of a ledger. Cheap to clone; all handles of a process share one connection.
 ///
@@ -265,6 +269,29 @@ impl LocalClone {
     /// Checks the ledger in the store.
     pub async fn verify(&self, deep: bool) -> Result<Verified> {
         self.0.ledger.verify(deep).await
+    }
+
+    /// Copies what the state needs of the log into packs: when that is due, or `force`. `full` rewrites all metadata and
+    /// compacts packs.
+    pub async fn checkpoint(&self, force: bool, full: bool) -> Result<Checkpoint> {
+        let how = Checkpointing { author: self.0.author(), force, full, patience: MAINTENANCE };
+        self.0.ledger.checkpoint(&how).await
+    }
+
+    /// What a collection would do that keeps states of the last `keep`. Nothing is changed.
+    pub async fn plan_gc(&self, keep: Duration) -> Result<GcPlan> {
+        self.0.ledger.plan_gc(&self.collecting(keep)).await
+    }
+
+    /// Carries out a plan for garbage collection.
+    pub async fn gc(&self, plan: &GcPlan, keep: Duration) -> Result<Collected> {
+        let reporter = &self.0.options.reporter;
+        let progress = |done, of| reporter.report(Event::Collecting { done, of });
+        self.0.ledger.gc(plan, &self.collecting(keep), &progress).await
+    }
+
+    fn collecting(&self, keep: Duration) -> Collecting {
+        Collecting { author: self.0.author(), keep, patience: MAINTENANCE }
     }
 
     /// Any object of the ledger as JSON, by its key below the namespace.

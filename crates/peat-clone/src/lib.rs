@@ -33,5 +33,6 @@ pub use watch::{Jumped, Watch, WatchOptions, Watched, WatchedChange};
 
 // What a caller needs to read the answers of this room.
 pub use peat_ledger::{
-    FileRow, Lease, LogLine, NsInfo, OpRecord, Params, Rank, Together, TxHead, TxKind, UnitOps, Verified,
+    Checkpoint, Collected, Doomed, FileRow, GcPlan, Lease, LogLine, NsInfo, ObjectKind, OpRecord, Params, Rank, Tail,
+    Together, TxHead, TxKind, UnitOps, Verified,
 };

@@ -148,4 +148,11 @@ pub enum Event<'a> {
         /// Items in all.
         of: u64,
     },
+    /// Garbage is being removed from the store.
+    Collecting {
+        /// Objects done.
+        done: u64,
+        /// Objects in all.
+        of: u64,
+    },
 }

@@ -1,5 +1,6 @@
 //! The datastore as a whole: setting it up, synchronising, looking into its ledger.
 
+mod maintain;
 mod setup;
 
 use peat_clone::Scope;

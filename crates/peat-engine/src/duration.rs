@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use peat_types::{Error, Result};
 
-/// A time-out as given on the command line: whole seconds, `500ms`, `30s`, `5m`, `1h`.
+/// A duration as given on the command line: whole seconds, `500ms`, `30s`, `5m`, `1h`, `30d`.
 ///
 /// # Errors
 /// `Invalid` for anything else, and for zero.
@@ -16,6 +16,7 @@ pub fn parse(text: &str) -> Result<Duration> {
         "" | "s" => Some(1000),
         "m" => Some(60 * 1000),
         "h" => Some(3600 * 1000),
+        "d" => Some(24 * 3600 * 1000),
         _ => None,
     };
     number
@@ -27,7 +28,7 @@ pub fn parse(text: &str) -> Result<Duration> {
         .map(Duration::from_millis)
         .ok_or_else(|| {
             Error::invalid(format!("'{text}' is not a duration"))
-                .with_hint("write seconds such as 30, or 500ms, 30s, 5m, 1h")
+                .with_hint("write seconds such as 30, or 500ms, 30s, 5m, 1h, 30d")
         })
 }
 
@@ -50,10 +51,12 @@ mod tests {
 
     #[test]
     fn time_outs() {
-        for (text, ms) in [("1", 1000), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000), ("200ms", 200)] {
+        for (text, ms) in
+            [("1", 1000), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000), ("30d", 2_592_000_000), ("200ms", 200)]
+        {
             assert_eq!(parse(text).unwrap(), Duration::from_millis(ms), "{text}");
         }
-        for text in ["", "0", "s", "1d", "-1", "1.5", "99999999999999999999"] {
+        for text in ["", "0", "s", "1w", "-1", "1.5", "99999999999999999999"] {
             assert!(parse(text).is_err(), "{text}");
         }
         assert_eq!(human(Duration::from_millis(200)), "200 ms");

@@ -4,6 +4,8 @@
 
 #[path = "schedules/coverage.rs"]
 mod coverage;
+#[path = "schedules/keeper.rs"]
+mod keeper;
 #[path = "schedules/reader.rs"]
 mod reader;
 #[path = "schedules/replay.rs"]
@@ -102,6 +104,106 @@ fn crowd(seed: u64, verbose: bool, mutation: Option<Mutation>, coverage: &Arc<Co
         sim.sleep(Duration::from_secs(300)).await;
         world.finish();
     })
+}
+
+/// Writers and readers among those who make checkpoints and collect garbage. States are kept for moments, and no time is
+/// relied upon: what holds here holds whatever the clocks say.
+fn ages(seed: u64, verbose: bool, mutation: Option<Mutation>, coverage: &Arc<Coverage>) -> Ran {
+    let faults = match seed % 3 {
+        0 => Faults { latency_ms: 15, ..Faults::none() },
+        1 => Faults { kill: 0.01, slow: 0.05, ..Faults::none() },
+        _ => Faults { kill: 0.005, slow: 0.1, ..Faults::bad_day() },
+    };
+    Sim::run(seed, verbose, faults, |sim| async move {
+        let mut world = World::new(&sim, 2 + usize::try_from(sim.below(3)).expect("small"), mutation);
+        world.coverage = coverage.clone();
+        world.collects = true;
+        let mut writers = Vec::new();
+        let mut actors = Vec::new();
+        for n in 0..2 + sim.below(2) {
+            let machine = sim.machine(&format!("w{n}"));
+            let disk = Arc::new(Mutex::new(Disk::default()));
+            writers.push((machine.clone(), disk.clone()));
+            actors.push(tokio::spawn(writer::machine(world.clone(), machine, disk, 5)));
+        }
+        for n in 0..3 {
+            actors.push(tokio::spawn(keeper::keeper(world.clone(), sim.machine(&format!("k{n}")), 4)));
+        }
+        actors.push(tokio::spawn(reader::followers(world.clone(), sim.machine("f"), 8)));
+        actors.push(tokio::spawn(reader::scoped(world.clone(), sim.machine("s"), 3)));
+        for actor in actors {
+            if let Err(error) = actor.await {
+                sim.violation(format_args!("an actor panicked: {error}"));
+            }
+        }
+        sim.heal();
+        for (machine, disk) in writers {
+            writer::settle(world.clone(), machine, disk).await;
+        }
+        sim.sleep(Duration::from_secs(300)).await;
+        world.audit();
+        world.finish();
+    })
+}
+
+#[test]
+fn a10_every_age_keeps_what_is_kept() {
+    let coverage = Arc::<Coverage>::default();
+    explore::all_hold(explore::schedules(20, 10), |seed, verbose| ages(seed, verbose, None, &coverage).ok());
+    eprintln!("{coverage:?}");
+    if explore::one_seed().is_none() {
+        for (count, what) in [
+            (&coverage.checkpoints, "a checkpoint"),
+            (&coverage.dropped, "packs dropped"),
+            (&coverage.collected, "garbage"),
+        ] {
+            assert!(count.load(Ordering::Relaxed) > 0, "there was never {what}: these schedules prove nothing");
+        }
+    }
+}
+
+fn noticed_in_time(mutation: Mutation, count: u64) -> String {
+    let coverage = Arc::<Coverage>::default();
+    explore::one_fails(count, |seed, verbose| ages(seed, verbose, Some(mutation), &coverage).ok()).1
+}
+
+#[test]
+fn mutation_no_table_is_noticed() {
+    let what = noticed_in_time(Mutation::NoTable, 300);
+    assert!(what.contains("A10") || what.contains("table") || what.contains("gone"), "{what}");
+}
+
+#[test]
+fn mutation_no_horizon_is_noticed() {
+    // An upload that is overtaken by a collection is rare; seed 64 brings one about.
+    let coverage = Arc::<Coverage>::default();
+    let run = |seed, verbose| ages(64 + seed, verbose, Some(Mutation::NoHorizon), &coverage).ok();
+    let what = explore::one_fails(600, run).1;
+    assert!(what.contains("A10") || what.contains("gone"), "{what}");
+}
+
+#[test]
+fn mutation_no_minlog_is_noticed() {
+    let what = noticed_in_time(Mutation::NoMinlog, 300);
+    assert!(what.contains("A10") || what.contains("gone"), "{what}");
+}
+
+#[test]
+fn mutation_stale_live_is_noticed() {
+    let what = noticed_in_time(Mutation::StaleLive, 300);
+    assert!(what.contains("A10") || what.contains("gone"), "{what}");
+}
+
+#[test]
+fn mutation_no_rebase_is_noticed() {
+    let what = noticed_in_time(Mutation::NoRebase, 300);
+    assert!(what.contains("A10") || what.contains("gone"), "{what}");
+}
+
+#[test]
+fn mutation_no_void_is_noticed() {
+    let what = noticed_in_time(Mutation::NoVoid, 600);
+    assert!(what.contains("A10") || what.contains("gone") || what.contains("went back"), "{what}");
 }
 
 #[test]

@@ -46,7 +46,6 @@ pub enum Mutation {
     NoHorizon,
     NoTable,
     NoFloorCheck,
-    NoReaderFloor,
     NoMinlog,
     StaleLive,
     NoRebase,

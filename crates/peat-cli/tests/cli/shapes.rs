@@ -34,6 +34,8 @@ const COMMANDS: &[&str] = &[
     "pending list --json",
     "ledger ls --json",
     "ledger verify --json",
+    "ledger maintain --json --force",
+    "datastore gc --json --dry-run",
     "model delete m --force --json",
 ];
 

@@ -40,7 +40,13 @@ impl Inner {
             look = Look::IfOld;
             let Some(unit) = units.first() else { return Err(Error::internal("a start without units")) };
             let since = locked.state().since;
-            if let Some((seq, _)) = self.ledger.find_change(&base.state, unit, since, locked.id(), &self.db).await? {
+            let found = match self.ledger.find_change(&base.state, unit, since, locked.id(), &self.db).await {
+                // So long ago that the log does not tell: its lease, if it is still held, says all that matters, and is
+                // released with the run.
+                Err(error) if error.code() == "history_gone" => None,
+                found => found?,
+            };
+            if let Some((seq, _)) = found {
                 self.env.step("start.found").await;
                 locked.remove()?;
                 return Ok(Start::Committed(seq));

@@ -76,6 +76,17 @@ impl Inner {
             match self.find(locked, &base, searched).await {
                 Ok(Some((seq, tx))) => return self.found(locked, seq, tx).await,
                 Ok(None) => searched = base.state.seq,
+                // The log no longer tells. No attempt can land any more (R7: all units moved on), but one may have. Only a
+                // person can say whether the change is still wanted; from here on it need not be looked for again.
+                Err(error) if error.code() == "history_gone" => {
+                    let since = base.state.seq;
+                    locked.update(&self.env, State { tx: None, since, ..locked.state().clone() })?;
+                    let id = locked.id();
+                    return Ok(Outcome::Refused(error.with_hint(format!(
+                        "look whether its effect is there: 'peat pending show {id}'; then 'peat pending drop {id}', or \
+                         'peat pending adopt {id}' to commit it on top of what is there"
+                    ))));
+                }
                 Err(error) => return self.later(locked, error, true),
             }
             // R7: as long as no unit moved, the last attempt may still land. The same transaction again is harmless,
@@ -115,7 +126,8 @@ impl Inner {
                 // Another process of this clone brought the units forward while they were planned on.
                 continue;
             }
-            let since = if locked.state().attempts == 0 { base.state.seq } else { locked.state().since };
+            // No attempt is in an entry up to here: that was looked for above.
+            let since = base.state.seq;
             let state = State {
                 tx: Some(tx),
                 expected: planned.expected,

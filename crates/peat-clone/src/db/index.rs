@@ -265,6 +265,19 @@ fn move_row(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath, rank: Rank, row:
         .map_err(sql)
 }
 
+/// Notes where the contents of a unit lie by now. Items with other contents than `files` says stay as they are.
+pub(crate) fn move_rows(tx: &Transaction<'_>, unit: &Unit, files: &[(Rank, ItemPath, FileRow)]) -> Result<()> {
+    for (_, path, row) in files {
+        if let Some(known) = get(tx, unit, path)?
+            && (known.row.hash, known.row.executable) == (row.hash, row.executable)
+            && known.row != *row
+        {
+            move_row(tx, unit, path, known.rank, row)?;
+        }
+    }
+    Ok(())
+}
+
 /// Items of a unit whose path starts with `prefix`, by path.
 pub(crate) fn items(tx: &Transaction<'_>, unit: &Unit, prefix: &str) -> Result<Vec<Item>> {
     let mut statement = tx

@@ -18,7 +18,7 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 pub(crate) use heads::{Heads, Moment, NewHead, head_seq, position_seq, set_head, set_position};
 pub(crate) use index::{
     Applied, LeaseBytes, NewTable, apply_entries, apply_table, bytes, claimant, collisions, get, in_pack, is_lease,
-    items, known, leases, twice_claimed,
+    items, known, leases, move_rows, twice_claimed,
 };
 pub(crate) use todo::{Todo, done as todo_done, last as last_todo, note};
 

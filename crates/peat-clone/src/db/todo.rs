@@ -42,6 +42,15 @@ impl Db {
         })
     }
 
+    /// Units of all paths noted.
+    pub(crate) fn todo_units(&self) -> Result<Vec<Unit>> {
+        self.read(|tx| {
+            let mut statement = tx.prepare_cached("SELECT DISTINCT unit FROM todo ORDER BY unit").map_err(sql)?;
+            let rows = statement.query_map([], |row| row.get::<_, String>(0)).map_err(sql)?;
+            rows.map(|row| row.map_err(sql)?.parse()).collect()
+        })
+    }
+
     pub(crate) fn todo_count(&self) -> Result<u64> {
         self.read(|tx| {
             tx.query_row("SELECT count(*) FROM todo", [], |row| row.get::<_, i64>(0)).map(super::uint).map_err(sql)

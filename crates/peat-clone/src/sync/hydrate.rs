@@ -243,6 +243,7 @@ impl Inner {
             Err(error) => return Err(error),
         };
         // The item was read before its content was moved elsewhere: the newest row of it knows where.
+        self.find_places(std::slice::from_ref(&item.unit)).await?;
         Box::pin(self.pull(&Scope::Units(vec![item.unit.clone()]))).await?;
         match self.db.read(|tx| db::get(tx, &item.unit, &item.path))? {
             Some(now) if now.row.hash == item.row.hash && now.row.content != item.row.content => {

@@ -1,6 +1,7 @@
 //! Bringing the clone up to date, and contents where they are wanted.
 
 mod hydrate;
+mod places;
 mod pull;
 mod refresh;
 

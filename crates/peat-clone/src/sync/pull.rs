@@ -25,7 +25,15 @@ impl Inner {
                 Scope::Units(units) => Box::pin(self.pull_units(units, tries > 0)).await,
             };
             match pulled {
-                Err(error) if Ledger::is_gone(&error) && tries < RETRIES => tries += 1,
+                Err(error) if Ledger::is_gone(&error) && tries < RETRIES => {
+                    tries += 1;
+                    // What was noted before a checkpoint may have been freed since.
+                    let noted = match scope {
+                        Scope::All => self.db.todo_units()?,
+                        Scope::Units(units) => units.clone(),
+                    };
+                    self.find_places(&noted).await?;
+                }
                 pulled => return pulled,
             }
         }

@@ -261,7 +261,8 @@ impl Ledger {
             return Ok(Stop::Full);
         }
         let head = self.glance_head(self.known(mark.seq)).await?;
-        if head.state.root.keep > entry.state.seq {
+        // Not only when the entry is void: what was read before it may have been, too, and then it does not fit.
+        if head.state.root.keep > mark.seq {
             return Ok(Stop::Behind);
         }
         Err(self.fork(entry.state.seq, "does not follow the entry before it as seen here"))
@@ -334,9 +335,7 @@ impl Ledger {
         Ok(match entries.last() {
             None => Follow::Unchanged,
             // R6: slots below K are void, even when they happen to be there still.
-            Some(last) if last.state.root.keep > state.seq.next() && !self.env.mutated(Mutation::NoReaderFloor) => {
-                Follow::Jump(Box::new(last.state.clone()))
-            }
+            Some(last) if last.state.root.keep > state.seq.next() => Follow::Jump(Box::new(last.state.clone())),
             Some(_) => Follow::Entries(entries),
         })
     }

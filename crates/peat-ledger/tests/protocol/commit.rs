@@ -229,6 +229,21 @@ async fn r6_a_resurrected_slot_is_not_acknowledged() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn mutation_no_floor_check_acknowledges_a_resurrected_slot() {
+    let (mut bench, _) = sleeper().await;
+    let draft = bench.draft("model/a", &[("data/2", b"b")]).await;
+    bench.env.sleep(3 * HOUR).await;
+    let env = bench.env.with_mutation(Some(peat_types::Mutation::NoFloorCheck));
+    let (clone, instance) = (CloneId::random(&env), InstanceId::random(&env));
+    let store = Arc::new(bench.memory.clone());
+    bench.ledger = Ledger::with_info(store, &env, bench.ledger.info().clone(), clone, instance);
+    let sent = bench.send(&draft).await;
+    assert!(matches!(&sent, Commit::Committed { .. }), "so the check is what prevents it: {sent:?}");
+    let head = bench.ledger.head().await.expect("head").state;
+    assert!(head.seq > Seq(4) && head.root.keep > Seq(4), "what was acknowledged is in no state");
+}
+
+#[tokio::test(start_paused = true)]
 async fn r6_a_late_success_is_checked_like_an_early_one() {
     let (bench, _) = sleeper().await;
     let draft = bench.draft("model/a", &[("data/2", b"b")]).await;

@@ -26,6 +26,14 @@ pub struct Coverage {
     pub helpers_unanswered: AtomicU64,
     /// Transactions of other tasks of the same process in creates that were answered with success.
     pub batched: AtomicU64,
+    /// Checkpoints entered.
+    pub checkpoints: AtomicU64,
+    /// Packs that checkpoints dropped.
+    pub dropped: AtomicU64,
+    /// Objects deleted by collections.
+    pub collected: AtomicU64,
+    /// Changes of which the log no longer tells what became of them.
+    pub untold: AtomicU64,
 }
 
 /// A store that notes what helpers do.
@@ -39,7 +47,8 @@ pub struct Noting {
     pub coverage: Arc<Coverage>,
 }
 
-fn add(count: &AtomicU64, more: usize) {
+/// Counts.
+pub fn add(count: &AtomicU64, more: usize) {
     count.fetch_add(more as u64, Ordering::Relaxed);
 }
 

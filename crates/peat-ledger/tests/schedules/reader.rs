@@ -41,14 +41,17 @@ async fn follow(
     for _ in 0..rounds {
         env.sleep(env.jitter(Duration::from_millis(500))).await;
         let before = lock(shared).0.clone();
-        let followed = match ledger.follow(&before, world.sim.chance(0.5)).await {
-            Err(error) if error.kind() == Kind::Offline => continue,
+        let followed = match ledger.follow(&before, world.collects || world.sim.chance(0.5)).await {
+            Err(error) if error.kind() == Kind::Offline || world.is_behind(&error) => continue,
             followed => followed?,
         };
         let mut jumped = None;
         if let Follow::Jump(state) = &followed {
             let mut view = View::default();
-            rebuild(ledger, state, &mut view, &MapCache::default()).await?;
+            match rebuild(ledger, state, &mut view, &MapCache::default()).await {
+                Err(error) if world.is_behind(&error) => continue,
+                rebuilt => rebuilt?,
+            }
             jumped = Some(((**state).clone(), view));
         }
         let mut now = lock(shared);
@@ -107,9 +110,9 @@ async fn look(world: &World, process: &Process, rounds: u64) -> Result<()> {
         wanted.sort();
         wanted.dedup();
         let asked: Vec<_> = wanted.iter().map(|unit| (unit.clone(), seen.get(unit).copied())).collect();
-        let list = world.sim.chance(0.3);
+        let list = world.collects || world.sim.chance(0.3);
         let answer = match ledger.scoped(&state, list, &asked, &cache).await {
-            Err(error) if error.kind() == Kind::Offline => continue,
+            Err(error) if error.kind() == Kind::Offline || world.is_behind(&error) => continue,
             answer => answer?,
         };
         let at = answer.state.seq;
@@ -129,12 +132,12 @@ async fn look(world: &World, process: &Process, rounds: u64) -> Result<()> {
                 }
                 Some((_, Some(row))) => {
                     let table = match ledger.tables(&[row], &cache).await {
-                        Err(error) if error.kind() == Kind::Offline => continue,
+                        Err(error) if error.kind() == Kind::Offline || world.is_behind(&error) => continue,
                         table => table?.remove(0),
                     };
                     let rows: Vec<_> = table.iter().map(|(_, _, row)| row).collect();
                     match ledger.contents(&rows, &answer.entries).await {
-                        Err(error) if error.kind() == Kind::Offline => {}
+                        Err(error) if error.kind() == Kind::Offline || world.is_behind(&error) => {}
                         contents => drop(contents?),
                     }
                     let files = table.iter().map(|(rank, path, row)| (path.clone(), File::of(*rank, row))).collect();

@@ -7,7 +7,7 @@ use peat_ledger::{Ledger, NewLedger, Params, State};
 use peat_testkit::sim::{Process, Sim};
 use peat_types::{ChangeId, CloneId, Env, InstanceId, Mutation, Namespace, Result, Seq, TxId, Unit};
 
-use super::coverage::{Coverage, Noting};
+use super::coverage::{Coverage, Noting, add};
 use super::replay::Replay;
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -31,6 +31,8 @@ pub struct World {
     pub coverage: Arc<Coverage>,
     /// How often a helper gets no reply.
     pub lose_helpers: f64,
+    /// Whether there is garbage collection that keeps states for moments only: then nobody may rely on time.
+    pub collects: bool,
     judge: Arc<Mutex<Judge>>,
 }
 
@@ -45,7 +47,15 @@ impl World {
         let watching = judge.clone();
         let env = Env::seeded(Arc::new(peat_testkit::sim::SimClock::new(std::time::Duration::ZERO, 0)), 0, []);
         sim.watch(Box::new(move |store, key| lock(&watching).replay.watch(store, key, &env).map(drop)));
-        Self { sim: sim.clone(), units: Arc::new(units), mutation, coverage: Arc::default(), lose_helpers: 0.0, judge }
+        Self {
+            sim: sim.clone(),
+            units: Arc::new(units),
+            mutation,
+            coverage: Arc::default(),
+            lose_helpers: 0.0,
+            collects: false,
+            judge,
+        }
     }
 
     /// A handle of the ledger in a process; it is created if it is not there.
@@ -54,13 +64,35 @@ impl World {
         let new = NewLedger {
             namespace: Namespace::default(),
             owner: "repo".to_owned(),
-            params: params(),
+            params: Params { fresh_ms: if self.collects { 0 } else { params().fresh_ms }, ..params() },
             probe: serde_json::Value::Null,
         };
         let (sim, coverage) = (self.sim.clone(), self.coverage.clone());
         let name = process.name().to_owned();
         let store = Arc::new(Noting { inner: process.store(), process: name, sim, lose: self.lose_helpers, coverage });
         Ledger::create(store, env, new, CloneId::random(env), InstanceId::random(env)).await
+    }
+
+    /// Whether an error only says that somebody was too slow for a collector that keeps states for moments.
+    pub fn is_behind(&self, error: &peat_types::Error) -> bool {
+        self.collects && Ledger::is_gone(error)
+    }
+
+    /// A client cannot know any more whether `change` was committed after entry `since`.
+    pub fn untold(&self, change: ChangeId, since: Seq) {
+        let mut judge = lock(&self.judge);
+        if judge.replay.head.as_ref().is_none_or(|head| head.root.keep <= since.next()) {
+            self.sim.violation(format_args!("A7: {change} cannot be told after {since}, although everything is kept"));
+        }
+        judge.made.remove(&change);
+        add(&self.coverage.untold, 1);
+    }
+
+    /// A10: every state that is kept is what it was.
+    pub fn audit(&self) {
+        if let Err(what) = lock(&self.judge).replay.audit(self.sim.store()) {
+            self.sim.violation(what);
+        }
     }
 
     pub fn any_unit(&self) -> Unit {

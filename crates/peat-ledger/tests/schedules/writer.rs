@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use peat_ledger::{Commit, Draft, DraftUnit, Entry, Follow, Ledger, NewContent, Op, Rank, State, TxKind};
+use peat_ledger::{Commit, Dead, Draft, DraftUnit, Entry, Follow, Ledger, NewContent, Op, Rank, State, TxKind};
 use peat_testkit::sim::{Machine, Process};
 use peat_types::{ChangeId, ItemPath, Kind, Result, Seq, TxId, Unit};
 
@@ -62,7 +62,7 @@ pub async fn settle(world: World, machine: Machine, disk: Arc<Mutex<Disk>>) {
 }
 
 fn explain(world: &World, process: &Process, error: &peat_types::Error) {
-    if error.kind() != Kind::Offline {
+    if error.kind() != Kind::Offline && !world.is_behind(error) {
         world.unexpected(process.name(), error);
     }
 }
@@ -166,7 +166,8 @@ impl<'a> At<'a> {
 
     async fn sync(&mut self) -> Result<()> {
         let read_at = self.process.env().monotonic();
-        match self.ledger.follow(&self.state, self.world.sim.chance(0.2)).await? {
+        let list = self.world.collects || self.world.sim.chance(0.2);
+        match self.ledger.follow(&self.state, list).await? {
             Follow::Unchanged => {}
             Follow::Entries(entries) => self.pass(&entries),
             Follow::Jump(state) => self.moved_to(*state),
@@ -182,7 +183,15 @@ impl<'a> At<'a> {
     /// Brings one row into the log, or leaves it in the journal.
     async fn carry_out(&mut self, mut row: Row) -> Result<()> {
         for _ in 0..20 {
-            if let Some((seq, tx)) = self.find(&row).await? {
+            let found = match self.find(&row).await {
+                Err(error) if self.world.collects && error.code() == "history_gone" => {
+                    self.world.untold(row.change, row.since[0].unwrap_or(Seq::ZERO));
+                    lock(self.disk).rows.retain(|kept| kept.change != row.change);
+                    return Ok(());
+                }
+                found => found?,
+            };
+            if let Some((seq, tx)) = found {
                 self.process.env().step("found").await;
                 self.done(&row, tx, seq);
                 return Ok(());
@@ -214,8 +223,11 @@ impl<'a> At<'a> {
                     self.done(&row, tx, seq);
                     return Ok(());
                 }
-                Commit::Lost { passed, .. } => {
-                    self.world.lost(tx, base);
+                Commit::Lost { passed, why } => {
+                    // Behind the floor nothing is known of it but that its base is void.
+                    if !(passed.is_empty() && why == Dead::Gone) {
+                        self.world.lost(tx, base);
+                    }
                     self.pass(&passed);
                     if passed.is_empty() {
                         self.sync().await?;

@@ -1,3 +1,4 @@
+mod gc;
 mod lock;
 mod setup;
 mod status;
@@ -25,6 +26,7 @@ enum Sub {
     Sync(sync::Args),
     Watch(watch::Args),
     Lock(lock::Args),
+    Gc(gc::Args),
 }
 
 pub(crate) fn run(args: Args, cx: &Context) -> Result<Exit> {
@@ -35,5 +37,6 @@ pub(crate) fn run(args: Args, cx: &Context) -> Result<Exit> {
         Some(Sub::Sync(args)) => cx.block_on(sync::run(args, cx)),
         Some(Sub::Watch(args)) => cx.block_on(watch::run(args, cx)),
         Some(Sub::Lock(args)) => lock::run(args, cx),
+        Some(Sub::Gc(args)) => cx.block_on(gc::run(args, cx)),
     }
 }

@@ -1,5 +1,6 @@
 mod cat;
 mod ls;
+mod maintain;
 mod verify;
 
 use clap::Subcommand;
@@ -21,6 +22,7 @@ enum Sub {
     Ls(ls::Args),
     Cat(cat::Args),
     Verify(verify::Args),
+    Maintain(maintain::Args),
 }
 
 pub(crate) fn run(args: Args, cx: &Context) -> Result<Exit> {
@@ -29,5 +31,6 @@ pub(crate) fn run(args: Args, cx: &Context) -> Result<Exit> {
         Some(Sub::Ls(args)) => cx.block_on(ls::run(args, cx)),
         Some(Sub::Cat(args)) => cx.block_on(cat::run(args, cx)),
         Some(Sub::Verify(args)) => cx.block_on(verify::run(args, cx)),
+        Some(Sub::Maintain(args)) => cx.block_on(maintain::run(args, cx)),
     }
 }

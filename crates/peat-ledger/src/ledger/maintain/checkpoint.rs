@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::{self, StreamExt};
+use futures::future::join_all;
 use peat_types::{Error, Mutation, PackId, Result, Seq, Unit};
 
 use super::enter::{Build, Entered, Mark, enter};
@@ -27,7 +27,7 @@ use crate::model::{Entry, Ref, Root, Segment, State, TxKind};
 /// Bodies of entries kept at hand while they are copied from.
 const HELD: usize = 64 << 20;
 /// Reads in flight at once.
-const PARALLEL: usize = 16;
+const PARALLEL: u64 = 16;
 /// Units whose pages are fetched together.
 const BATCH: usize = 512;
 /// Bytes of blocks fetched together.
@@ -47,7 +47,16 @@ pub(super) async fn checkpoint(ledger: &Ledger, how: &Checkpointing) -> Result<C
             return Ok(Checkpoint::NotDue(tail));
         }
         let mut planner = Planner::new(ledger, head, give_up)?;
-        let Some(mut plan) = planner.plan(how).await? else { return Ok(Checkpoint::NotDue(tail)) };
+        let mut plan = match planner.plan(how).await {
+            Ok(Some(plan)) => plan,
+            Ok(None) => return Ok(Checkpoint::NotDue(tail)),
+            // Others moved it meanwhile, and somebody collected.
+            Err(error) if Ledger::is_gone(&error) => {
+                why = error.to_string();
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let Planner { base, pages, .. } = planner;
         match enter(ledger, base, pages, &mut plan, give_up).await {
             Ok(Entered::Yes(entry, _)) => return Ok(plan.done(entry.state.seq)),
@@ -143,19 +152,18 @@ impl<'a> Planner<'a> {
 
     /// Reads the entries that will be copied from, newest first, as many as fit.
     async fn hold_tail(&mut self) -> Result<()> {
-        let (ledger, low) = (self.ledger, self.base.root.minlog);
-        let seqs = (low.0..=self.base.seq.0).rev().map(Seq);
-        let reads = seqs.map(|seq| async move { (seq, ledger.entry(seq).await) });
-        let mut reads = stream::iter(reads).buffered(PARALLEL);
-        let mut held = 0;
-        while let Some((seq, read)) = reads.next().await {
-            // Not every slot is still needed, and those that are not may be gone.
-            let Some(entry) = read? else { continue };
-            held += entry.body.len();
-            self.pages.hold(seq, entry.body);
-            if held > HELD {
-                break;
+        let low = self.base.root.minlog;
+        let (mut next, mut held) = (self.base.seq.next(), 0);
+        while next > low && held <= HELD {
+            let from = Seq(next.0.saturating_sub(PARALLEL)).max(low);
+            for read in join_all((from.0..next.0).map(|seq| self.ledger.entry(Seq(seq)))).await {
+                // A slot that is missing is noticed when something in it is needed.
+                if let Some(entry) = read? {
+                    held += entry.body.len();
+                    self.pages.hold(entry.state.seq, entry.body);
+                }
             }
+            next = from;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::format::tree::prefixed;
 use crate::format::tree_write::Edit;
 use crate::ledger::pages::{NoCache, Pages};
 use crate::ledger::{Ledger, key, log};
-use crate::model::{Entry, Root, Segment, State, TxKind};
+use crate::model::{Entry, Ref, Root, Segment, State, TxKind};
 
 /// Uploads for a slot older than this are no longer introduced.
 const HORIZON: Duration = Duration::from_secs(24 * 3600);
@@ -31,7 +31,21 @@ pub(super) fn shortest(ledger: &Ledger) -> Duration {
     Duration::from_millis(ledger.info.params.fresh_ms) * SLACK
 }
 
+/// Times a plan is made again because another collector was faster.
+const PLANS: u32 = 3;
+
 pub(super) async fn plan(ledger: &Ledger, how: &Collecting) -> Result<GcPlan> {
+    let mut tries = 1;
+    loop {
+        match Box::pin(look(ledger, how)).await {
+            // What the head said a moment ago may have been cleared away since.
+            Err(error) if Ledger::is_gone(&error) && tries < PLANS => tries += 1,
+            planned => return planned,
+        }
+    }
+}
+
+async fn look(ledger: &Ledger, how: &Collecting) -> Result<GcPlan> {
     let least = shortest(ledger);
     if how.keep < least {
         let hours = least.as_secs().div_ceil(3600);
@@ -115,7 +129,8 @@ async fn floor(
         let (time, low) = if floor == state.seq {
             (time, root.minlog)
         } else {
-            let glance = ledger.glance(floor).await?.ok_or_else(|| ledger.missing(floor))?;
+            let at = Ref { segment: Segment::Log(floor), off: 0, len: 0 };
+            let glance = ledger.glance(floor).await?.ok_or_else(|| ledger.gone(&at))?;
             (glance.time, glance.state.root.minlog)
         };
         // A writer whose clock is ahead of now proves nothing; otherwise the later of both times counts.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use peat_objects::Created;
-use peat_types::{ChangeId, EntryId, Error, Kind, Mutation, Result, TxId};
+use peat_types::{ChangeId, EntryId, Error, Kind, Mutation, Result, Seq, TxId};
 
 use crate::format::maintain::{self, Maintenance};
 use crate::format::{self, Writer};
@@ -69,7 +69,13 @@ pub(super) async fn enter(
     let mut losses = 0;
     loop {
         may_write(ledger, &base)?;
-        let Some(what) = build.build(&base, &pages).await? else { return Ok(Entered::Void) };
+        let what = match build.build(&base, &pages).await {
+            Ok(Some(what)) => what,
+            Ok(None) => return Ok(Entered::Void),
+            // Not the head any more, and already below the floor.
+            Err(error) if Ledger::is_gone(&error) => return Ok(Entered::Void),
+            Err(error) => return Err(error),
+        };
         let writer = Writer { clone: ledger.clone, instance: ledger.instance, time: env.now() };
         let id = EntryId::random(env);
         let (body, _) = maintain::build(&base, what, id, writer, &ledger.info.params, &pages).await?;
@@ -117,12 +123,23 @@ pub(super) async fn enter(
 async fn confirm(ledger: &Ledger, entry: Box<Entry>) -> Result<Entered> {
     let seq = entry.state.seq;
     ledger.env.step("maintain.entered").await;
-    match ledger.head_entry(ledger.known(seq)).await {
+    match listed_head(ledger, seq).await {
         Ok(head) if head.state.root.keep > seq && !ledger.env.mutated(Mutation::NoFloorCheck) => Ok(Entered::Void),
         Ok(head) => Ok(Entered::Yes(entry, Box::new(head))),
         Err(error) if error.kind() == Kind::Offline => Ok(Entered::Unknown(error)),
         Err(error) => Err(error),
     }
+}
+
+/// The head as the store lists it. What this process created itself proves nothing here, so a listing that does not show
+/// it yet is no answer.
+async fn listed_head(ledger: &Ledger, least: Seq) -> Result<Entry> {
+    if let Some(head) = ledger.list_head().await?.filter(|head| *head >= least)
+        && let Some(entry) = ledger.entry(head).await?
+    {
+        return Ok(entry);
+    }
+    Err(Error::new(Kind::Offline, format!("the listing of {} does not show entry {least} yet", ledger.store)))
 }
 
 fn may_write(ledger: &Ledger, base: &State) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use futures::stream::{self, StreamExt};
+use futures::future::join_all;
 use peat_types::{Error, Kind, Result};
 
 use super::enter::pause;
@@ -27,8 +27,8 @@ pub(super) async fn delete(
         let (go, stay): (Vec<&Doomed>, Vec<&Doomed>) =
             batch.iter().partition(|doomed| may_go(&doomed.key) && !refused.contains(&doomed.kind));
         out.left.extend(stay.into_iter().cloned());
-        let deletes = go.into_iter().map(|doomed| async move { (doomed, one(ledger, doomed, give_up).await) });
-        for (doomed, deleted) in stream::iter(deletes).buffered(PARALLEL).collect::<Vec<_>>().await {
+        let deleted = join_all(go.iter().map(|doomed| one(ledger, doomed, give_up))).await;
+        for (doomed, deleted) in go.into_iter().zip(deleted) {
             match deleted {
                 Ok(()) => out.deleted.push(doomed.clone()),
                 Err(error) if error.kind() == Kind::Denied => {

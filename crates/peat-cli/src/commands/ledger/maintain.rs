@@ -1,0 +1,42 @@
+use peat_types::Result;
+
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::page::Page;
+use crate::page::{bytes, count};
+use crate::printer::Render;
+use peat_engine::report::LedgerMaintain;
+
+/// Make a checkpoint when one is due, so that new clones start quickly and old entries can go
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Make one even when none is due
+    #[arg(long)]
+    force: bool,
+    /// Rewrite all metadata and join packs that are mostly dead
+    #[arg(long)]
+    full: bool,
+}
+
+pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    let report = cx.repo()?.ledger_maintain(args.force, args.full).await?;
+    cx.report(&report)?;
+    Ok(if report.status == "later" { Exit::Failure } else { Exit::Success })
+}
+
+impl Render for LedgerMaintain {
+    fn render(&self, page: &mut Page) {
+        if let Some(made) = &self.checkpoint {
+            let kind = if made.full { "full checkpoint" } else { "checkpoint" };
+            page.field(kind, format_args!("entry {}; nothing below {} is needed for the state", made.seq, made.cut));
+            let (metadata, contents) = (bytes(made.metadata_bytes), bytes(made.content_bytes));
+            page.field("written", format_args!("{metadata} metadata, {contents} contents"));
+            page.field("packs", format_args!("{} new, {} dropped", made.packs, made.packs_dropped));
+        } else if let Some(reason) = &self.reason {
+            page.line(format_args!("{} not now: {reason}", page.word("pending")));
+        } else {
+            let tail = count(self.tail_entries.unwrap_or(0), "entry");
+            page.line(format_args!("{}: nothing is due, {tail} since the last checkpoint", page.word("ok")));
+        }
+    }
+}

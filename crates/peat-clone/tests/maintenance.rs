@@ -1,0 +1,141 @@
+//! A clone and the maintenance of its ledger: what moved is found, what is gone is not missed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Machine, Opening, World, change_append, change_bytes, noise, path, unit};
+use peat_clone::{Adopt, Checkpoint, Hydration, Scope};
+use peat_objects::{Fault, Op};
+use peat_types::Seq;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A checkpoint, and a collection that keeps nothing but the last day.
+async fn tidy(world: &World, machine: &Machine) {
+    let made = machine.clone.checkpoint(true, true).await.unwrap();
+    assert!(matches!(made, Checkpoint::Done { .. }), "{made:?}");
+    world.env.sleep(DAY * 2).await;
+    let plan = machine.clone.plan_gc(DAY).await.unwrap();
+    let done = machine.clone.gc(&plan, DAY).await.unwrap();
+    assert!(!done.deleted.is_empty() && done.left.is_empty(), "{done:?}");
+}
+
+fn entries(world: &World) -> usize {
+    world.memory.keys().iter().filter(|key| key.starts_with("log/")).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a9_a_clone_behind_the_floor_resyncs_and_keeps_its_pending_work() {
+    let world = World::new(1);
+    let (a, b) = (world.open("a").await, world.open("b").await);
+    for on in ["model/x", "model/y", "model/z"] {
+        a.put(on, &format!("{on}/first"), "1").await;
+    }
+    // One change is in the log without b knowing, one may or may not be, one was never sent.
+    for (on, fault) in [("model/y", Fault::LostRequest), ("model/x", Fault::LostReply)] {
+        b.pull().await;
+        b.faults.script(Op::Create, |_| true, 1, fault);
+        b.faults.script_times(Op::Get, |_| true, 1, 1000, Fault::Status(503));
+        let mut change = change_append(on, "mine");
+        change.patience = Duration::from_secs(3);
+        assert_eq!(b.clone.commit(change).await.unwrap_err().code(), "outcome_unknown");
+        b.faults.heal();
+    }
+    b.denied.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(b.clone.commit(change_append("model/z", "mine")).await.unwrap_err().code(), "commit_pending");
+    b.denied.store(false, std::sync::atomic::Ordering::Relaxed);
+    drop(b);
+
+    // Two months pass, in which the others go on, and the log b knows is cleared away.
+    a.pull().await;
+    for n in 0..6 {
+        a.put("model/x", "model/x/later", &n.to_string()).await;
+        a.put("model/w", "model/w/new", &n.to_string()).await;
+    }
+    world.env.sleep(DAY * 60).await;
+    tidy(&world, &a).await;
+    assert_eq!(entries(&world), 2, "the checkpoint and the collection");
+
+    let b = world.open("b").await;
+    let pulled = b.pull().await;
+    assert!(pulled.entries > 12);
+    assert_eq!(b.text("model/w", "model/w/new").await.as_deref(), Some("5"));
+    let settled = b.clone.settle().await.unwrap();
+    let on = |units: &[peat_types::Unit]| units[0].to_string();
+    assert_eq!(settled.committed.len(), 2, "{settled:?}");
+    assert_eq!(settled.parked.iter().map(|row| on(&row.units)).collect::<Vec<_>>(), ["model/x"], "nobody can tell");
+    let (code, why) = settled.parked[0].reason.clone().unwrap();
+    assert_eq!(code, "history_gone");
+    assert!(why.contains("no longer kept"), "{why}");
+    // Nothing was lost and nothing was done twice: a person decides, and the decision is carried out.
+    assert_eq!(b.text("model/x", "data/model/x/000001").await.as_deref(), Some("mine"));
+    assert!(b.text("model/x", "data/model/x/000002").await.is_none());
+    b.clone.adopt(settled.parked[0].change, Adopt::Retry).await.unwrap();
+    assert_eq!(b.text("model/x", "data/model/x/000002").await.as_deref(), Some("mine"));
+    assert!(b.clone.pending().unwrap().is_empty());
+    a.pull().await;
+    assert_eq!(a.facts(), b.facts());
+    for on in ["model/y", "model/z"] {
+        assert_eq!(a.text(on, &format!("data/{on}/000001")).await.as_deref(), Some("mine"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_content_that_moved_since_it_was_heard_of_is_found() {
+    let world = World::new(2);
+    let a = world.open("a").await;
+    let lazy = world.open_with("b", Opening { hydration: Hydration::Lazy, ..Opening::default() }).await;
+    // In an entry, and in a pack.
+    a.clone.commit(change_bytes("model/x", "small", noise(1, 900))).await.unwrap();
+    a.clone.commit(change_bytes("model/x", "large", noise(2, 90_000))).await.unwrap();
+    lazy.pull().await;
+    let items: Vec<_> =
+        ["small", "large"].map(|at| lazy.clone.item(&unit("model/x"), &path(at)).unwrap().unwrap()).into();
+    // A full clone that heard of them and was killed before it had them.
+    let c = world.open("c").await;
+    c.killer.arm("pull.facts", 1);
+    assert!(c.killer.run(c.clone.pull(&Scope::All)).await.is_none());
+    drop(c);
+
+    tidy(&world, &a).await;
+    assert_eq!(lazy.clone.content(&items[0]).await.unwrap(), noise(1, 900));
+    assert_eq!(lazy.clone.content(&items[1]).await.unwrap(), noise(2, 90_000));
+    let c = world.open("c").await;
+    c.pull().await;
+    assert_eq!(std::fs::read(c.clone.tree().join("small")).unwrap(), noise(1, 900));
+    assert_eq!(c.facts(), a.facts());
+
+    // A content in a pack that was compacted away is sent again instead of referred to (A11).
+    a.clone.commit(change_bytes("model/y", "same", noise(2, 90_000))).await.unwrap();
+    lazy.clone.commit(change_bytes("model/y", "same", noise(2, 90_000))).await.unwrap();
+    assert!(a.clone.verify(true).await.unwrap().findings.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_clone_starts_from_the_checkpoint_in_few_requests() {
+    let world = World::new(3);
+    let a = world.open("a").await;
+    for n in 0..150_u64 {
+        let on = format!("model/m{:02}", n % 50);
+        a.clone.commit(change_bytes(&on, &format!("{on}/{n}"), noise(n, 600))).await.unwrap();
+    }
+    assert!(matches!(a.clone.checkpoint(false, false).await.unwrap(), Checkpoint::Done { .. }));
+    let b = world.open("b").await;
+    let (pulled, requests) = b.counted(b.clone.pull(&Scope::All)).await;
+    assert_eq!(pulled.unwrap().items, 150);
+    assert!(requests.total() <= 10, "a clone of 150 entries in {requests}");
+    let lazy = world.open_with("c", Opening { hydration: Hydration::Lazy, ..Opening::default() }).await;
+    let (_, requests) = lazy.counted(lazy.clone.pull(&Scope::All)).await;
+    assert!(requests.total() <= 9, "{requests}");
+    let scoped = world.open("d").await;
+    let (_, requests) = scoped.counted(scoped.clone.pull(&Scope::Units(vec![unit("model/m07")]))).await;
+    assert!(requests.total() <= 7, "{requests}");
+
+    // A clone that was up to date pays for the entry and nothing else.
+    a.pull().await;
+    a.put("model/m07", "model/m07/last", "x").await;
+    let (pulled, requests) = b.counted(b.clone.pull(&Scope::All)).await;
+    assert_eq!((pulled.unwrap().to, requests.total()), (Seq(152), 2));
+}
