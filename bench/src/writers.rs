@@ -146,14 +146,15 @@ struct Figures {
 pub(crate) fn writers(load: &Load) -> Result<String, Failure> {
     let mut text = format!(
         "\n## Many writers at once\n\n\
-         Made by `cargo run --release -p peat-bench -- writers --out bench/RESULTS.md` on {}, {}, against {} with {} ms \
+         Made by `cargo run --release -p peat-bench -- writers --server \"{}\" --loads {} --out bench/RESULTS.md` on {}, {}, with {} ms \
          added to every request; see `bench/README.md`. All processes and the server share these cores: where they were \
          busy all the time, latency is theirs and not the protocol's.\n\n\
          | writers | way | p50 | p99 | worst | PUT | GET | LIST | DELETE | failed within {} s | all done after | cores busy |\n\
          | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+        load.server,
+        load.loads.join(","),
         today()?,
         machine()?,
-        load.server,
         load.delay,
         load.limit,
     );

@@ -83,9 +83,11 @@ impl Reporter for Progress {
             Event::Parked { change, why } => self.printer.warning(&format!(
                 "change {change} was refused and put aside: {why}; see 'peat pending show {change}'"
             )),
-            Event::StoreAway { error } => self
-                .printer
-                .warning(&format!("cannot go on for now, trying again until it works: {}", error.chain().join(": "))),
+            Event::StoreAway { error } => {
+                let why = error.chain().join(": ");
+                self.printer.warning(&format!("cannot go on for now, trying again until it works: {why}"));
+                error.hints().iter().for_each(|hint| self.printer.note(hint));
+            }
             Event::StoreBack { away } => {
                 let away = millis(u64::try_from(away.as_millis()).unwrap_or(u64::MAX));
                 self.printer.warning(&format!("going on after {away}"));

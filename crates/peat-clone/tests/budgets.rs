@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::{World, change_append, change_end, change_put, new_run, unit};
+use common::{World, change_append, change_bytes, change_end, change_put, new_run, noise, unit};
 use futures::future::join_all;
 use peat_clone::Scope;
 use peat_objects::{Fault, Op};
@@ -163,4 +163,27 @@ async fn changes_of_one_process_that_come_at_once_are_two_creates() {
     }
     a.pull().await;
     assert_eq!(a.facts(), b.facts());
+}
+
+/// The first of them that looks takes the entry in for all, and has only its own bytes at hand.
+#[tokio::test(start_paused = true)]
+async fn large_contents_of_changes_that_went_out_together_are_here_afterwards() {
+    let world = World::new(9);
+    let a = world.open("a").await;
+    // By then the log is not busy any more with being created.
+    world.env.sleep(Duration::from_secs(60)).await;
+    a.put("model/x", "data/x", "1").await;
+    a.faults.script_times(Op::Create, |_| true, 1, 10, Fault::Slow(Duration::from_millis(30)));
+    let changes = (0..5)
+        .map(|n| a.clone.commit(change_bytes(&format!("model/{n}"), &format!("data/{n}"), noise(n + 1, 100_000))));
+    let (done, requests) = a.counted(join_all(changes)).await;
+    let seqs: BTreeSet<Seq> = done.into_iter().map(|done| done.unwrap().seq).collect();
+    assert_eq!((seqs.len(), requests.of(Op::Create), requests.of(Op::Put)), (2, 2, 5), "{requests}");
+    assert_eq!(requests.of(Op::Get), 0, "{requests}");
+    for n in 0..5 {
+        let file = std::fs::read(a.clone.tree().join(format!("data/{n}"))).unwrap();
+        assert_eq!(file, noise(n + 1, 100_000));
+    }
+    let (_, requests) = a.counted(a.pull()).await;
+    assert_eq!(requests.total(), 1, "{requests}");
 }

@@ -130,8 +130,8 @@ impl Watch {
         self.fresh
     }
 
-    /// The next change, waiting until there is one. While the store does not answer it keeps trying, with growing pauses,
-    /// and tells the reporter once.
+    /// The next change, waiting until there is one. While the store does not answer, or a login has ended, it keeps
+    /// trying, with growing pauses, and tells the reporter once.
     ///
     /// # Errors
     /// `Damaged` with codes `rollback`, `fork` and so on, as a pull: the log is not the one that was followed. Other errors
@@ -323,7 +323,21 @@ async fn begin(inner: &Inner, since: Option<Seq>) -> Result<Mark> {
     }
 }
 
-/// Whether an error may go away by itself.
+/// Whether an error may go away without this process being started again. A login that has ended is renewed elsewhere.
 fn passing(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Offline | Kind::Contended)
+    matches!(error.kind(), Kind::Offline | Kind::Contended) || error.has_code("credentials_expired")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_that_has_ended_is_waited_out_and_a_missing_right_is_not() {
+        let denied = |code| Error::new(Kind::Denied, "refused").with_code(code).context("read log/1");
+        assert!(passing(&denied("credentials_expired")));
+        assert!(!passing(&denied("denied")));
+        assert!(passing(&Error::new(Kind::Offline, "no answer")));
+        assert!(!passing(&Error::damaged("rollback")));
+    }
 }
