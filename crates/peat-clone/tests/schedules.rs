@@ -148,7 +148,7 @@ fn mutation_replan_no_change_id_is_noticed() {
 
 #[test]
 fn mutation_older_reply_is_rollback_is_noticed() {
-    noticed(Mutation::OlderReplyIsRollback, |n| 10 * n + 3, &["rollback"]);
+    noticed(Mutation::OlderReplyIsRollback, |n| 10 * n + 3, &["rollback", "went back"]);
 }
 
 #[test]
