@@ -10,6 +10,10 @@ test:
 soak:
     cargo test --workspace --release -- --include-ignored
 
+# Very many random schedules, in parallel processes; goes on where it was stopped. See .ci/soak.
+soak-schedules count="1000000":
+    .ci/soak {{count}}
+
 # What each command costs in requests, bytes, time and memory; see bench/.
 bench:
     cargo build --release -p peat-cli

@@ -1,9 +1,8 @@
-//! Random schedules of the protocol: writers, readers, crashes, a bad network. After every write the log is judged by a
-//! replay of its own. `PEAT_SEED=n` runs one seed verbosely, a fifth of `PEAT_SCHEDULES=n` are run.
+//! Random schedules of the protocol: writers, readers, crashes, stalls, wrong clocks, a bad network. After every write
+//! the log is judged by a replay of its own. `PEAT_SEED=n` runs one seed verbosely; the shares of `PEAT_SCHEDULES` are
+//! below. See `docs/design/008-simulation.md`.
 #![allow(clippy::expect_used, clippy::large_futures)] // a test
 
-#[path = "schedules/coverage.rs"]
-mod coverage;
 #[path = "schedules/keeper.rs"]
 mod keeper;
 #[path = "schedules/reader.rs"]
@@ -15,273 +14,287 @@ mod world;
 #[path = "schedules/writer.rs"]
 mod writer;
 
-use std::sync::atomic::Ordering;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use peat_testkit::explore;
-use peat_testkit::sim::{Faults, Ran, Sim};
+use peat_testkit::explore::{self, Share};
+use peat_testkit::sim::{Dice, Faults, Machine, Ran, Script, Sim};
 use peat_types::Mutation;
 
-use self::coverage::Coverage;
 use self::world::World;
 use self::writer::Disk;
 
-fn schedule(seed: u64, verbose: bool, mutation: Option<Mutation>) -> Ran {
-    // The stage differs from seed to seed: few units and many machines, or the other way round; good days and bad.
-    let mut faults = Faults::bad_day();
-    match seed % 4 {
-        0 => faults = Faults { latency_ms: 15, ..Faults::none() },
-        1 => (faults.kill, faults.slow) = (0.03, 0.2),
-        2 => {
-            // What a killed process sent lands while the next one tries again.
-            (faults.late, faults.late_by, faults.orphaned) = (0.3, Duration::from_secs(1), 0.8);
-            faults.lost_request = 0.15;
+/// An actor has a machine of its own and lives as long as it likes. What it must not leave behind, [`World::finish`]
+/// and the watcher of the store see. Each thing that it does begins with [`Process::part`], so that it can be cut out of
+/// a failing schedule, and draws its choices from its process; its ledger is [`World::ledger`].
+///
+/// To add one, write such a function beside `reader`, `writer` and `keeper` and name it in [`schedule`] or another stage;
+/// what it changes about the log the replay must be told.
+///
+/// [`Process::part`]: peat_testkit::sim::Process::part
+type Actor = fn(World, Machine) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Where a schedule takes place, apart from its actors.
+struct Stage {
+    faults: Faults,
+    units: usize,
+    writers: u64,
+    lives: u64,
+    actors: Vec<(&'static str, Actor)>,
+    /// Garbage is collected, and states are kept for moments only.
+    collects: bool,
+}
+
+fn follower(world: World, machine: Machine) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(reader::followers(world, machine, 10))
+}
+
+fn scoped(world: World, machine: Machine) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(reader::scoped(world, machine, 4))
+}
+
+fn keeper(world: World, machine: Machine) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(keeper::keeper(world, machine, 4))
+}
+
+/// Every eighth seed, from this one on: what a killed process sent lands while the next one tries again.
+const ORPHANS: u64 = 2;
+/// Replies overtake one another.
+const OVERTAKING: u64 = 3;
+/// Among collectors, every fifth seed: an upload may have become too old when it is to be introduced.
+const SLEEPERS: u64 = 3;
+
+/// The stage differs from seed to seed: few units and many machines, or the other way round; good days and bad.
+fn schedule(script: &Script, verbose: bool, mutation: Option<Mutation>) -> Ran {
+    let mut dice = Dice::of(script.seed, "stage");
+    let bad = Faults::bad_day();
+    let (faults, writers) = match script.seed % 8 {
+        0 => (Faults::none(), 2 + dice.below(3)),
+        1 => (Faults { kill: 0.03, slow: 0.2, ..bad }, 2 + dice.below(2)),
+        ORPHANS => {
+            let (late, late_by, orphaned) = (0.4, Duration::from_secs(1), 0.9);
+            (Faults { latency_ms: 100, late, late_by, orphaned, lost_request: 0.05, ..Faults::none() }, 1)
         }
-        _ => {}
-    }
-    Sim::run(seed, verbose, faults, |sim| async move {
-        let units = 1 + usize::try_from(sim.below(3)).expect("small");
-        let world = World::new(&sim, units, mutation);
-        let mut writers = Vec::new();
-        let mut actors = Vec::new();
-        let machines = if seed % 8 == 2 { 1 } else { 2 + sim.below(2) };
-        for n in 0..machines {
-            let machine = sim.machine(&format!("w{n}"));
-            let disk = Arc::new(Mutex::new(Disk::default()));
-            writers.push((machine.clone(), disk.clone()));
-            actors.push(tokio::spawn(writer::machine(world.clone(), machine, disk, if machines == 1 { 9 } else { 3 })));
-        }
-        actors.push(tokio::spawn(reader::followers(world.clone(), sim.machine("f"), 10)));
-        actors.push(tokio::spawn(reader::scoped(world.clone(), sim.machine("s"), 4)));
-        for actor in actors {
-            if let Err(error) = actor.await {
-                sim.violation(format_args!("an actor panicked: {error}"));
-            }
-        }
-        sim.heal();
-        for (machine, disk) in writers {
-            writer::settle(world.clone(), machine, disk).await;
-        }
-        // What is still under way lands now, and must change nothing.
-        let (head, entries) = (world.head().map(|state| state.seq), world.entries());
-        sim.sleep(Duration::from_secs(300)).await;
-        world.finish();
-        sim.event(format_args!("{entries} entries, head {head:?}"));
-    })
+        OVERTAKING => (Faults { latency_ms: 60, slow: 0.3, ..Faults::none() }, 2 + dice.below(2)),
+        4 => (bad, 2 + dice.below(2)),
+        _ => (Faults::some_day(&mut dice), 1 + dice.below(5)),
+    };
+    let lives = if writers == 1 { 9 } else { 2 + 4 / writers };
+    let units = 1 + usize::try_from(dice.below(3)).expect("small");
+    let actors: Vec<(_, Actor)> = vec![("f", follower), ("s", scoped)];
+    play(script, verbose, mutation, Stage { faults, units, writers, lives, actors, collects: false })
 }
 
 /// Many machines on as many units, all in a hurry: they stage, wait and carry one another through a bad network.
-fn crowd(seed: u64, verbose: bool, mutation: Option<Mutation>, coverage: &Arc<Coverage>) -> Ran {
-    let faults = match seed % 3 {
+fn crowd(script: &Script, verbose: bool, mutation: Option<Mutation>) -> Ran {
+    let faults = match script.seed % 4 {
         0 => Faults::none(),
-        1 => Faults { doubled: 0.1, kill: 0.005, ..Faults::none() },
-        _ => Faults { kill: 0.002, slow: 0.0, ..Faults::bad_day() },
+        1 => Faults { doubled: 0.1, lost_created: 0.5, kill: 0.005, ..Faults::none() },
+        2 => Faults { kill: 0.002, slow: 0.0, lost_created: 0.5, ..Faults::bad_day() },
+        _ => Faults::some_day(&mut Dice::of(script.seed, "stage")),
     };
-    Sim::run(seed, verbose, faults, |sim| async move {
-        let mut world = World::new(&sim, 8, mutation);
-        world.coverage = coverage.clone();
-        world.lose_helpers = if seed.is_multiple_of(3) { 0.0 } else { 0.4 };
-        let mut writers = Vec::new();
-        let mut actors = Vec::new();
-        for n in 0..8 {
-            let machine = sim.machine(&format!("w{n}"));
-            let disk = Arc::new(Mutex::new(Disk::default()));
-            writers.push((machine.clone(), disk.clone()));
-            actors.push(tokio::spawn(writer::machine(world.clone(), machine, disk, 2)));
-        }
-        actors.push(tokio::spawn(reader::followers(world.clone(), sim.machine("f"), 5)));
-        for actor in actors {
-            if let Err(error) = actor.await {
-                sim.violation(format_args!("an actor panicked: {error}"));
-            }
-        }
-        sim.heal();
-        for (machine, disk) in writers {
-            writer::settle(world.clone(), machine, disk).await;
-        }
-        // Whatever is still staged or under way must change nothing.
-        sim.sleep(Duration::from_secs(300)).await;
-        world.finish();
-    })
+    let actors: Vec<(_, Actor)> = vec![("f", follower)];
+    play(script, verbose, mutation, Stage { faults, units: 8, writers: 8, lives: 2, actors, collects: false })
 }
 
 /// Writers and readers among those who make checkpoints and collect garbage. States are kept for moments, and no time is
-/// relied upon: what holds here holds whatever the clocks say.
-fn ages(seed: u64, verbose: bool, mutation: Option<Mutation>, coverage: &Arc<Coverage>) -> Ran {
-    let faults = match seed % 3 {
-        0 => Faults { latency_ms: 15, ..Faults::none() },
+/// relied upon: what holds here holds whatever the clocks say. (But what is listed is there: a store that forgets for a
+/// while is trusted only because states are kept much longer than that.)
+fn ages(script: &Script, verbose: bool, mutation: Option<Mutation>) -> Ran {
+    let mut dice = Dice::of(script.seed, "stage");
+    let faults = match script.seed % 5 {
+        0 => Faults::none(),
         1 => Faults { kill: 0.01, slow: 0.05, ..Faults::none() },
-        _ => Faults { kill: 0.005, slow: 0.1, ..Faults::bad_day() },
+        2 => Faults { kill: 0.005, slow: 0.1, ..Faults::bad_day() },
+        SLEEPERS => {
+            let (slow_by, stall_by) = (Duration::from_secs(10), Duration::from_secs(20));
+            Faults { slow: 0.1, slow_by, stall: 0.01, stall_by, ..Faults::none() }
+        }
+        _ => Faults::some_day(&mut dice),
     };
-    Sim::run(seed, verbose, faults, |sim| async move {
-        let mut world = World::new(&sim, 2 + usize::try_from(sim.below(3)).expect("small"), mutation);
-        world.coverage = coverage.clone();
-        world.collects = true;
+    let faults = Faults { lag: 0.0, ..faults };
+    let (writers, units) = (2 + dice.below(2), 2 + usize::try_from(dice.below(3)).expect("small"));
+    let units = if script.seed % 5 == SLEEPERS { 8 } else { units };
+    let actors: Vec<(_, Actor)> = vec![("k0", keeper), ("k1", keeper), ("k2", keeper), ("f", follower), ("s", scoped)];
+    play(script, verbose, mutation, Stage { faults, units, writers, lives: 5, actors, collects: true })
+}
+
+fn play(script: &Script, verbose: bool, mutation: Option<Mutation>, stage: Stage) -> Ran {
+    Sim::run(script, verbose, stage.faults, |sim| async move {
+        let world = World::new(&sim, stage.units, mutation, stage.collects);
         let mut writers = Vec::new();
         let mut actors = Vec::new();
-        for n in 0..2 + sim.below(2) {
+        for n in 0..stage.writers {
             let machine = sim.machine(&format!("w{n}"));
             let disk = Arc::new(Mutex::new(Disk::default()));
             writers.push((machine.clone(), disk.clone()));
-            actors.push(tokio::spawn(writer::machine(world.clone(), machine, disk, 5)));
+            actors.push(tokio::spawn(writer::machine(world.clone(), machine, disk, stage.lives)));
         }
-        for n in 0..3 {
-            actors.push(tokio::spawn(keeper::keeper(world.clone(), sim.machine(&format!("k{n}")), 4)));
+        for (name, actor) in stage.actors {
+            actors.push(tokio::spawn(actor(world.clone(), sim.machine(name))));
         }
-        actors.push(tokio::spawn(reader::followers(world.clone(), sim.machine("f"), 8)));
-        actors.push(tokio::spawn(reader::scoped(world.clone(), sim.machine("s"), 3)));
         for actor in actors {
             if let Err(error) = actor.await {
-                sim.violation(format_args!("an actor panicked: {error}"));
+                sim.violation(format_args!("error: an actor panicked: {error}"));
             }
         }
         sim.heal();
         for (machine, disk) in writers {
             writer::settle(world.clone(), machine, disk).await;
         }
-        sim.sleep(Duration::from_secs(300)).await;
-        world.audit();
+        // What is still staged or under way lands now, and must change nothing.
+        sim.sleep(Duration::from_secs(3 * 3600)).await;
+        if stage.collects {
+            world.audit();
+        }
         world.finish();
     })
-}
-
-#[test]
-fn a10_every_age_keeps_what_is_kept() {
-    let coverage = Arc::<Coverage>::default();
-    explore::all_hold(explore::schedules(20, 10), |seed, verbose| ages(seed, verbose, None, &coverage).ok());
-    eprintln!("{coverage:?}");
-    if explore::one_seed().is_none() {
-        for (count, what) in [
-            (&coverage.checkpoints, "a checkpoint"),
-            (&coverage.dropped, "packs dropped"),
-            (&coverage.collected, "garbage"),
-        ] {
-            assert!(count.load(Ordering::Relaxed) > 0, "there was never {what}: these schedules prove nothing");
-        }
-    }
-}
-
-fn noticed_in_time(mutation: Mutation, count: u64) -> String {
-    let coverage = Arc::<Coverage>::default();
-    explore::one_fails(count, |seed, verbose| ages(seed, verbose, Some(mutation), &coverage).ok()).1
-}
-
-#[test]
-fn mutation_no_table_is_noticed() {
-    let what = noticed_in_time(Mutation::NoTable, 300);
-    assert!(what.contains("A10") || what.contains("table") || what.contains("gone"), "{what}");
-}
-
-#[test]
-fn mutation_no_horizon_is_noticed() {
-    // An upload that is overtaken by a collection is rare; seed 64 brings one about.
-    let coverage = Arc::<Coverage>::default();
-    let run = |seed, verbose| ages(64 + seed, verbose, Some(Mutation::NoHorizon), &coverage).ok();
-    let what = explore::one_fails(600, run).1;
-    assert!(what.contains("A10") || what.contains("gone"), "{what}");
-}
-
-#[test]
-fn mutation_no_minlog_is_noticed() {
-    let what = noticed_in_time(Mutation::NoMinlog, 300);
-    assert!(what.contains("A10") || what.contains("gone"), "{what}");
-}
-
-#[test]
-fn mutation_stale_live_is_noticed() {
-    let what = noticed_in_time(Mutation::StaleLive, 300);
-    assert!(what.contains("A10") || what.contains("gone"), "{what}");
-}
-
-#[test]
-fn mutation_no_rebase_is_noticed() {
-    let what = noticed_in_time(Mutation::NoRebase, 300);
-    assert!(what.contains("A10") || what.contains("gone"), "{what}");
-}
-
-#[test]
-fn mutation_no_void_is_noticed() {
-    let what = noticed_in_time(Mutation::NoVoid, 600);
-    assert!(what.contains("A10") || what.contains("gone") || what.contains("went back"), "{what}");
-}
-
-#[test]
-fn every_crowd_keeps_the_invariants_and_helps() {
-    let coverage = Arc::<Coverage>::default();
-    explore::all_hold(explore::schedules(60, 10), |seed, verbose| crowd(seed, verbose, None, &coverage).ok());
-    eprintln!("{coverage:?}");
-    if explore::one_seed().is_none() {
-        for (count, what) in [
-            (&coverage.staged, "staged"),
-            (&coverage.helped, "was helped"),
-            (&coverage.helpers_unanswered, "helped without getting an answer"),
-            (&coverage.batched, "was taken along within its process"),
-        ] {
-            assert!(count.load(Ordering::Relaxed) > 0, "nobody {what}: these schedules prove nothing");
-        }
-    }
-}
-
-#[test]
-fn mutation_adopt_own_is_noticed_among_helpers() {
-    let coverage = Arc::<Coverage>::default();
-    let run = |seed, verbose| crowd(seed, verbose, Some(Mutation::AdoptOwn), &coverage).ok();
-    let what = explore::one_fails(600, run).1;
-    assert!(what.contains("fork") || what.contains("chain") || what.contains("A3"), "{what}");
-}
-
-fn count() -> u64 {
-    explore::schedules(200, 20)
 }
 
 #[test]
 fn every_schedule_keeps_the_invariants() {
-    explore::all_hold(count(), |seed, verbose| schedule(seed, verbose, None).ok());
+    let counts = explore::all_hold(Share { default: 120, percent: 25 }, |script, loud| schedule(script, loud, None));
+    explore::show(&counts);
+    explore::all_happened(
+        &counts,
+        &[
+            "kill",
+            "stall",
+            "suspend",
+            "reboot",
+            "cut",
+            "jump",
+            "late",
+            "orphan",
+            "slow-reply",
+            "doubled",
+            "status",
+            "false-exists",
+            "lag",
+            "entry without a reply",
+            "stored entry adopted",
+        ],
+    );
+}
+
+#[test]
+fn every_schedule_of_crowds_keeps_the_invariants_and_helps() {
+    let counts = explore::all_hold(Share { default: 40, percent: 15 }, |script, loud| crowd(script, loud, None));
+    explore::show(&counts);
+    explore::all_happened(
+        &counts,
+        &[
+            "changes of one process in one entry",
+            "helper",
+            "helper without a reply",
+            "stored entry adopted",
+            "transaction staged",
+        ],
+    );
+}
+
+#[test]
+fn every_schedule_of_ages_keeps_what_is_kept() {
+    let counts = explore::all_hold(Share { default: 20, percent: 10 }, |script, loud| ages(script, loud, None));
+    explore::show(&counts);
+    explore::all_happened(&counts, &["checkpoint", "packs dropped", "garbage deleted", "change that cannot be told"]);
 }
 
 #[test]
 fn a_seed_is_reproduced_exactly() {
-    for seed in 0..4 {
-        let (first, second) = (schedule(seed, false, None), schedule(seed, false, None));
+    for seed in 0..8 {
+        let script = Script::seed(seed);
+        let (first, second) = (schedule(&script, false, None), schedule(&script, false, None));
         assert_eq!((first.trace, first.events), (second.trace, second.events), "seed {seed}");
     }
 }
 
-fn noticed(mutation: Mutation) -> String {
-    explore::one_fails(600, |seed, verbose| schedule(seed, verbose, Some(mutation)).ok()).1
+fn noticed(mutation: Mutation, stage: impl Fn(u64) -> u64 + Sync, signs: &[&str]) {
+    noticed_in(schedule, mutation, stage, signs);
+}
+
+type Schedule = fn(&Script, bool, Option<Mutation>) -> Ran;
+
+fn noticed_in(run: Schedule, mutation: Mutation, stage: impl Fn(u64) -> u64 + Sync, signs: &[&str]) {
+    let failed = explore::one_fails(300, stage, |script, loud| run(script, loud, Some(mutation)));
+    let what = failed.what();
+    assert!(signs.iter().any(|sign| what.contains(sign)), "{what}");
+}
+
+/// What is printed of a failing schedule can be read.
+#[test]
+fn a_failing_schedule_is_cut_down_to_a_few_steps() {
+    let run = |script: &Script, loud| schedule(script, loud, Some(Mutation::NoPrecond));
+    let failed = explore::one_fails(300, |n| n, run);
+    let story = explore::shrink(&failed.script, &failed.ran, (Duration::from_secs(5), 300), &run);
+    eprintln!("{story}");
+    assert!(story.len() <= 8 && story.len() < story.of, "{story}");
+    assert!(run(&story.script, false).ok().is_err(), "it fails again");
 }
 
 #[test]
 fn mutation_no_txid_is_noticed() {
-    let what = noticed(Mutation::NoTxid);
-    assert!(what.contains("R7") || what.contains("A3"), "{what}");
+    noticed(Mutation::NoTxid, |n| n, &["R7", "A3"]);
 }
 
 #[test]
 fn mutation_adopt_own_is_noticed() {
-    // A killed process and the one after it send the same attempt in different bytes: the stage of every eighth seed.
-    let run = |seed, verbose| schedule(8 * seed + 2, verbose, Some(Mutation::AdoptOwn)).ok();
-    let what = explore::one_fails(600, run).1;
+    noticed(Mutation::AdoptOwn, |n| 8 * n + ORPHANS, &["fork", "chain", "A3"]);
+}
+
+#[test]
+fn mutation_adopt_own_is_noticed_among_helpers() {
+    let failed = explore::one_fails(300, |n| n, |script, loud| crowd(script, loud, Some(Mutation::AdoptOwn)));
+    let what = failed.what();
     assert!(what.contains("fork") || what.contains("chain") || what.contains("A3"), "{what}");
 }
 
 #[test]
 fn mutation_no_precond_is_noticed() {
-    let what = noticed(Mutation::NoPrecond);
-    assert!(what.contains("A2") || what.contains("table"), "{what}");
+    noticed(Mutation::NoPrecond, |n| n, &["A2", "A1: the table"]);
 }
 
 #[test]
 fn mutation_replan_no_change_id_is_noticed() {
-    let what = noticed(Mutation::ReplanNoChangeId);
-    assert!(what.contains("A3: change"), "{what}");
+    noticed(Mutation::ReplanNoChangeId, |n| n, &["A3: change"]);
 }
 
 #[test]
 fn mutation_older_reply_is_rollback_is_noticed() {
-    // Replies must overtake one another just when an entry is made: only a bad day brings that about.
-    let run = |seed, verbose| schedule(4 * seed + 3, verbose, Some(Mutation::OlderReplyIsRollback)).ok();
-    let what = explore::one_fails(1200, run).1;
-    assert!(what.contains("rollback"), "{what}");
+    noticed(Mutation::OlderReplyIsRollback, |n| 8 * n + OVERTAKING, &["rollback"]);
+}
+
+fn noticed_in_time(mutation: Mutation, signs: &[&str]) {
+    noticed_in(ages, mutation, |n| n, signs);
+}
+
+#[test]
+fn mutation_no_table_is_noticed() {
+    noticed_in_time(Mutation::NoTable, &["R3", "A10", "gone"]);
+}
+
+#[test]
+fn mutation_no_horizon_is_noticed() {
+    noticed_in(ages, Mutation::NoHorizon, |n| 5 * n + SLEEPERS, &["R2"]);
+}
+
+#[test]
+fn mutation_no_minlog_is_noticed() {
+    noticed_in_time(Mutation::NoMinlog, &["A10", "gone"]);
+}
+
+#[test]
+fn mutation_stale_live_is_noticed() {
+    noticed_in_time(Mutation::StaleLive, &["R4"]);
+}
+
+#[test]
+fn mutation_no_rebase_is_noticed() {
+    noticed_in_time(Mutation::NoRebase, &["A10", "gone"]);
+}
+
+#[test]
+fn mutation_no_void_is_noticed() {
+    noticed_in_time(Mutation::NoVoid, &["A10", "gone", "R4"]);
 }

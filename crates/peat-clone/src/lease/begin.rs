@@ -33,8 +33,6 @@ struct Begin {
     ttl: Duration,
     /// Once the start was journalled.
     sent: Option<(Locked, Lock)>,
-    /// Whether dead runs of this clone were looked for.
-    settled: bool,
 }
 
 impl Inner {
@@ -54,7 +52,6 @@ impl Inner {
             ttl: Duration::from_millis(this.ledger.info().params.lease_ttl_ms),
             start: new.start,
             sent: None,
-            settled: false,
         };
         match new.lease {
             LeaseMode::Unleased => Ok(begin.run(None, Vec::new(), LeaseMode::Unleased)),
@@ -128,18 +125,19 @@ impl Begin {
     }
 
     /// A holder to wait for, if there is one; those proven dead are put into `dead`.
-    async fn holder(&mut self, dead: &mut Dead) -> Result<Option<(Unit, Lease)>> {
+    async fn holder(&self, dead: &mut Dead) -> Result<Option<(Unit, Lease)>> {
         let inner = self.inner.clone();
         let mut waits = None;
-        let mut at = 0;
+        let (mut at, mut settled) = (0, None);
         while let Some(unit) = self.leases.get(at).cloned() {
             at += 1;
             let Some(lease) = inner.lease(&unit).await?.filter(|lease| lease.held && lease.nonce != self.nonce) else {
                 continue;
             };
-            if lease.clone == inner.id && !self.settled && inner.runs.is_dead(lease.nonce)? {
-                // A run of this clone whose process is gone. Its end may lie in the journal, and comes before us.
-                self.settled = true;
+            if lease.clone == inner.id && settled != Some(at) && inner.runs.is_dead(lease.nonce)? {
+                // A run of this clone whose process is gone. Its end may lie in the journal, and comes before us. When
+                // another process is at it, or the store cannot be reached, the next poll tries again.
+                settled = Some(at);
                 Box::pin(inner.settle_units(Some(std::slice::from_ref(&unit)))).await?;
                 at -= 1;
                 continue;

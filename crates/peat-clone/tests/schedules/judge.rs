@@ -5,14 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use peat_clone::{Committed, Lease};
 use peat_ledger::{Entry, FileRow, OpRecord, TxHead, TxKind};
 use peat_objects::MemoryStore;
+use peat_testkit::sim::{Process, Sim, Wrote};
 use peat_types::{ChangeId, Env, InstanceId, ItemPath, Seq, Unit};
 
 use super::planner::version_in;
 use super::replay::{Replay, at_once, raw};
 
-#[derive(Default)]
 pub struct Judge {
+    sim: Sim,
     pub replay: Replay,
+    /// Who wrote each entry.
+    writers: Vec<InstanceId>,
+    /// The processes that began runs.
+    processes: BTreeMap<InstanceId, Process>,
+    /// Changes made in each part of a schedule.
+    parts: BTreeMap<String, u32>,
+    /// Starts that their process waits for.
+    waiting: BTreeSet<String>,
     /// Lease records as of the newest entry.
     pub leases: BTreeMap<Unit, Lease>,
     /// Newest version of each unit.
@@ -25,9 +34,6 @@ pub struct Judge {
     over: BTreeSet<String>,
     /// Rows seen in a journal: whether it is one that may end without being in the log.
     journalled: BTreeMap<ChangeId, bool>,
-    acked: BTreeSet<ChangeId>,
-    /// How often something happened that the schedules are meant to bring about.
-    pub seen: BTreeMap<&'static str, u64>,
 }
 
 macro_rules! ensure {
@@ -43,9 +49,36 @@ fn lease_unit(path: &ItemPath) -> Option<&str> {
 }
 
 impl Judge {
+    pub fn new(sim: &Sim) -> Self {
+        Self {
+            sim: sim.clone(),
+            replay: Replay::default(),
+            writers: Vec::new(),
+            processes: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            leases: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            starters: BTreeMap::new(),
+            over: BTreeSet::new(),
+            journalled: BTreeMap::new(),
+        }
+    }
+
+    /// What a change of this part is known by.
+    pub fn token(&mut self, part: &str) -> String {
+        let n = self.parts.entry(part.to_owned()).or_default();
+        *n += 1;
+        format!("token {part}.{n}")
+    }
+
     /// Looks at the store after every write to it.
-    pub fn watch(&mut self, store: &MemoryStore, key: &str, env: &Env) -> Result<(), String> {
-        let Some(entry) = self.replay.watch(store, key, env)? else { return Ok(()) };
+    pub fn watch(&mut self, store: &MemoryStore, wrote: &Wrote<'_>, env: &Env) -> Result<(), String> {
+        let entry = self.replay.watch(store, wrote, env)?;
+        self.replay.seen.drain(..).for_each(|what| self.sim.count(what));
+        let Some(entry) = entry else { return Ok(()) };
+        self.writers.push(entry.state.writer);
         for (tx, ops) in entry.txs.iter().zip(&entry.ops) {
             let before = self.leases.clone();
             for (unit, op) in ops.iter().flat_map(|unit| unit.ops.iter().map(move |op| (&unit.unit, op))) {
@@ -68,15 +101,15 @@ impl Judge {
         let seq = entry.state.seq;
         let read = |row: &FileRow| {
             let bytes = at_once(raw(store, env)?.contents(&[row], std::slice::from_ref(entry)), "a content")?;
-            bytes.into_iter().next().ok_or_else(|| "no content".to_owned())
+            bytes.into_iter().next().ok_or_else(|| "A5: no content".to_owned())
         };
         match op {
             OpRecord::Delete(path) => {
                 ensure!(lease_unit(path).is_none(), "A13: entry {seq} deletes the lease record {path}");
-                ensure!(version_in(path).is_none(), "entry {seq} deletes {path}");
+                ensure!(version_in(path).is_none(), "A4: entry {seq} deletes {path}");
             }
             OpRecord::Put(path, _, row) if lease_unit(path).is_some() => {
-                let lease: Lease = serde_json::from_slice(&read(row)?).map_err(|e| format!("{path}: {e}"))?;
+                let lease: Lease = serde_json::from_slice(&read(row)?).map_err(|e| format!("A13: {path}: {e}"))?;
                 if let Some(old) = self.leases.get(unit) {
                     ensure!(
                         lease.generation >= old.generation,
@@ -112,7 +145,7 @@ impl Judge {
         if let Some(guard) = &tx.guard {
             let unit: Unit = lease_unit(&guard.path)
                 .and_then(|unit| unit.parse().ok())
-                .ok_or_else(|| format!("{} is not a lease", guard.path))?;
+                .ok_or_else(|| format!("A13: {} is not a lease", guard.path))?;
             // What a start takes it holds afterwards; everybody else must have held it before.
             let after_start = tx.kind == TxKind::Start && before.get(&unit) != self.leases.get(&unit);
             let lease = if after_start { self.leases.get(&unit) } else { before.get(&unit) };
@@ -126,13 +159,24 @@ impl Judge {
                 lease.map(|lease| (lease.generation, lease.held))
             );
         }
-        let mut seen = |what: &'static str| *self.seen.entry(what).or_default() += 1;
+        let taken = |(unit, lease): &(&Unit, &Lease)| lease.held && self.leases.get(*unit) != Some(*lease);
+        let seen = |what: &'static str| self.sim.count(what);
         match tx.kind {
             TxKind::Abort => seen("abort"),
-            TxKind::Start if before.iter().any(|(unit, lease)| lease.held && self.leases.get(unit) != Some(lease)) => {
-                seen("takeover");
+            TxKind::Start => {
+                seen("start");
+                for (_, lease) in before.iter().filter(taken) {
+                    seen(match self.processes.get(&lease.instance) {
+                        Some(holder) if holder.is_dead() => "takeover from a dead process",
+                        Some(holder) if holder.is_stopped() => "takeover from a stopped process",
+                        Some(holder) if holder.is_cut_off() => "takeover from a process that is cut off",
+                        _ => "takeover from a process that lives",
+                    });
+                }
+                if !self.waiting.contains(&tx.message) {
+                    seen("start committed late");
+                }
             }
-            TxKind::Start => seen("start"),
             TxKind::End if tx.message.starts_with("token") => seen("end"),
             TxKind::End => seen("release"),
             _ if tx.guard.is_some() => seen("commit under a lease"),
@@ -159,8 +203,15 @@ impl Judge {
     }
 
     /// A process is about to begin a run.
-    pub fn begins(&mut self, token: &str, instance: InstanceId) {
+    pub fn begins(&mut self, token: &str, instance: InstanceId, process: &Process) {
         self.starters.insert(token.to_owned(), instance);
+        self.processes.insert(instance, process.clone());
+        self.waiting.insert(token.to_owned());
+    }
+
+    /// It was told what came of that, or does not listen any more.
+    pub fn waits_no_more(&mut self, token: &str) {
+        self.waiting.remove(token);
     }
 
     /// A process was told that its run did not begin, and nothing of it is left in the journal.
@@ -169,15 +220,21 @@ impl Judge {
     }
 
     /// A client was told that its change is in the log.
-    pub fn acked(&mut self, committed: &Committed) -> Result<(), String> {
+    pub fn acked(&self, committed: &Committed, instance: InstanceId) -> Result<(), String> {
         let at = self.replay.changes.get(&committed.change);
-        self.acked.insert(committed.change);
         ensure!(
             at == Some(&committed.seq),
             "A3: change {} was acknowledged in entry {}, it is in {at:?}",
             committed.change,
             committed.seq
         );
+        let writer = usize::try_from(committed.seq.0).ok().and_then(|seq| self.writers.get(seq));
+        if writer != Some(&instance) {
+            self.sim.count("committed by somebody else");
+        }
+        if self.replay.unanswered.contains(&committed.seq) {
+            self.sim.count("stored entry adopted");
+        }
         Ok(())
     }
 
@@ -187,14 +244,14 @@ impl Judge {
     }
 
     /// What must hold when everything is settled: `parked` are the rows that are left.
-    pub fn finish(&mut self, parked: &BTreeSet<ChangeId>, dropped: &BTreeSet<ChangeId>) -> Result<(), String> {
-        *self.seen.entry("parked to the end").or_default() += parked.len() as u64;
+    pub fn finish(&self, parked: &BTreeSet<ChangeId>, dropped: &BTreeSet<ChangeId>) -> Result<(), String> {
+        parked.iter().for_each(|_| self.sim.count("parked to the end"));
         for (change, disposable) in &self.journalled {
             let kept = self.replay.changes.contains_key(change) || parked.contains(change) || *disposable;
             ensure!(kept || dropped.contains(change), "A9: the journalled change {change} is lost");
         }
         for (unit, lease) in &self.leases {
-            ensure!(!lease.held, "the lease of {unit} is held by {} although nobody is left", lease.nonce);
+            ensure!(!lease.held, "A13: the lease of {unit} is held by {} although nobody is left", lease.nonce);
         }
         Ok(())
     }

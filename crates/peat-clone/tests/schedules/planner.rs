@@ -38,11 +38,15 @@ impl Planner for Appender {
         let mut versions = Vec::new();
         for unit in &change.units {
             if change.kind != "append" {
-                let status = if change.kind == "start" { "running" } else { "done" };
+                let status = match change.kind.as_str() {
+                    "start" => "running",
+                    "fail" => "failed",
+                    _ => "done",
+                };
                 let bytes = Bytes::from(format!("{status} {}", change.message));
                 plan.ops.push(put(unit, output(unit)?, PlanContent::Bytes(bytes)));
             }
-            if change.kind == "start" {
+            if change.kind == "start" || change.kind == "fail" {
                 continue;
             }
             // A2: the number is given by the state of this attempt.

@@ -338,7 +338,7 @@ async fn scenario_10_a_collection_killed_at_any_request_is_simply_done_again() {
 async fn without_the_right_to_delete_it_reports_what_it_could_free() {
     let mut bench = timed().await;
     months(&mut bench).await;
-    let store = Arc::new(NoDelete(Arc::new(bench.memory.clone())));
+    let store = Arc::new(Odd { inner: Arc::new(bench.memory.clone()), deletes: false, rival: None });
     let (plan, done) = collect(&handle(&bench, store), &keep(30)).await;
     assert!(done.denied.as_ref().is_some_and(|why| why.contains("403")), "{:?}", done.denied);
     assert!(done.deleted.is_empty() && done.entry.is_some());
@@ -349,34 +349,66 @@ async fn without_the_right_to_delete_it_reports_what_it_could_free() {
     assert_eq!(done.deleted.len(), plan.doomed.len());
 }
 
-#[derive(Debug)]
-struct NoDelete(Arc<dyn Store>);
+#[tokio::test(start_paused = true)]
+async fn a_collector_without_patience_says_that_nothing_was_raised() {
+    let mut bench = timed().await;
+    months(&mut bench).await;
+    // Somebody else is faster, by one entry.
+    let elsewhere = bench.memory.fork();
+    let mut other = Bench::on(elsewhere.clone(), params(), 5).await;
+    other.put("model/z", &[("latest", b"z")]).await;
+    let key = log_key(other.state.seq);
+    let rival = elsewhere.get(&key, peat_objects::Range::All).await.expect("get").expect("there").bytes;
+    let store = Odd { inner: Arc::new(bench.memory.clone()), deletes: true, rival: Some((key, rival)) };
+    let ledger = handle(&bench, Arc::new(store));
+    let how = Collecting { patience: Duration::ZERO, ..keep(30) };
+    let plan = ledger.plan_gc(&how).await.expect("planned");
+    let error = ledger.gc(&plan, &how, &|_, _| {}).await.expect_err("too late");
+    assert_eq!(error.kind(), Kind::Contended);
+    assert!(error.chain().join(": ").starts_with("the floors were not raised: others were faster"), "{error:?}");
+    let (again, done) = collect(&ledger, &keep(30)).await;
+    assert_eq!((again.floor, done.entry), (plan.floor, Some(again.head.next())));
+}
 
-impl std::fmt::Display for NoDelete {
+/// A store that may refuse to delete, and to which somebody else writes an object just before it is created here.
+#[derive(Debug)]
+struct Odd {
+    inner: Arc<dyn Store>,
+    deletes: bool,
+    rival: Option<(String, bytes::Bytes)>,
+}
+
+impl std::fmt::Display for Odd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
+        self.inner.fmt(f)
     }
 }
 
 #[async_trait::async_trait]
-impl Store for NoDelete {
+impl Store for Odd {
     async fn get(&self, key: &str, range: peat_objects::Range) -> Result<Option<peat_objects::Object>> {
-        self.0.get(key, range).await
+        self.inner.get(key, range).await
     }
 
     async fn create(&self, key: &str, body: bytes::Bytes) -> Result<peat_objects::Created> {
-        self.0.create(key, body).await
+        if let Some((_, rival)) = self.rival.as_ref().filter(|(of, _)| of == key) {
+            self.inner.create(key, rival.clone()).await?;
+        }
+        self.inner.create(key, body).await
     }
 
     async fn put(&self, key: &str, body: bytes::Bytes) -> Result<peat_objects::Meta> {
-        self.0.put(key, body).await
+        self.inner.put(key, body).await
     }
 
     async fn list(&self, list: &peat_objects::List) -> Result<peat_objects::Page> {
-        self.0.list(list).await
+        self.inner.list(list).await
     }
 
     async fn delete(&self, key: &str) -> Result<()> {
+        if self.deletes {
+            return self.inner.delete(key).await;
+        }
         Err(peat_types::Error::new(Kind::Denied, format!("delete {key}: status 403")))
     }
 }

@@ -2,52 +2,71 @@
 
 use std::time::Duration;
 
-use peat_ledger::{Checkpoint, Checkpointing, Collecting};
+use peat_ledger::{Checkpoint, Checkpointing, Collecting, Ledger};
 use peat_testkit::sim::{Machine, Process};
 use peat_types::{Kind, Result};
 
-use super::coverage::add;
 use super::world::World;
+
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Several processes of one machine, one after the other.
 pub async fn keeper(world: World, machine: Machine, lives: u64) {
-    for _ in 0..lives {
-        let process = machine.process(world.mutation);
-        process.env().sleep(process.env().jitter(Duration::from_millis(1500))).await;
-        match process.run(keep(&world, &process)).await {
-            Some(Err(error)) if error.kind() != Kind::Offline && !world.is_behind(&error) => {
+    for life in 0..lives {
+        let process = machine.process(life, world.mutation);
+        if !process.part("starts") {
+            continue;
+        }
+        world.sim.sleep(Duration::from_millis(process.below(1500))).await;
+        let times = 1 + process.below(3);
+        match process.run(keep(&world, &process, times)).await {
+            Some(Err(error)) if error.kind() != Kind::Contended && !world.is_expected(&error) => {
                 world.unexpected(process.name(), &error);
             }
-            _ => {}
+            _ => world.audit(),
         }
-        world.audit();
     }
 }
 
-async fn keep(world: &World, process: &Process) -> Result<()> {
+async fn keep(world: &World, process: &Process, times: u64) -> Result<()> {
     let env = process.env();
     let ledger = world.ledger(process).await?;
-    let author = "keeper".to_owned();
-    for _ in 0..1 + world.sim.below(3) {
-        if world.sim.chance(0.5) {
-            let full = world.sim.chance(0.3);
-            let how = Checkpointing { author: author.clone(), force: true, full, patience: Duration::from_secs(10) };
-            if let Checkpoint::Done { dropped, .. } = ledger.checkpoint(&how).await? {
-                add(&world.coverage.checkpoints, 1);
-                add(&world.coverage.dropped, usize::try_from(dropped).unwrap_or(0));
+    for _ in 0..times {
+        process.next();
+        if process.chance(0.5) {
+            if process.plays("makes a checkpoint") {
+                checkpoint(world, process, &ledger).await?;
             }
-        } else {
-            let keep = Duration::from_millis(world.sim.below(1500));
-            let how = Collecting { author: author.clone(), keep, patience: Duration::from_secs(10) };
-            let plan = ledger.plan_gc(&how).await?;
-            // Paused for a month, as months go here.
-            if world.sim.chance(0.4) {
-                env.sleep(env.jitter(Duration::from_secs(6))).await;
-            }
-            let done = ledger.gc(&plan, &how, &|_, _| {}).await?;
-            add(&world.coverage.collected, done.deleted.len());
+        } else if process.plays("collects garbage") {
+            collect(world, process, &ledger).await?;
         }
         env.sleep(env.jitter(Duration::from_millis(700))).await;
+    }
+    Ok(())
+}
+
+async fn checkpoint(world: &World, process: &Process, ledger: &Ledger) -> Result<()> {
+    let full = process.maybe(0.3, "of everything");
+    let how = Checkpointing { author: process.name().to_owned(), force: true, full, patience: PATIENCE };
+    if let Checkpoint::Done { dropped, .. } = ledger.checkpoint(&how).await? {
+        world.sim.count("checkpoint");
+        if dropped > 0 {
+            world.sim.count("packs dropped");
+        }
+    }
+    Ok(())
+}
+
+async fn collect(world: &World, process: &Process, ledger: &Ledger) -> Result<()> {
+    let (env, keep) = (process.env(), Duration::from_millis(process.below(1500)));
+    let how = Collecting { author: process.name().to_owned(), keep, patience: PATIENCE };
+    let plan = ledger.plan_gc(&how).await?;
+    // Paused for a month, as months go here.
+    if process.maybe(0.4, "sleeps before it does as planned") {
+        env.sleep(env.jitter(Duration::from_secs(6))).await;
+    }
+    if !ledger.gc(&plan, &how, &|_, _| {}).await?.deleted.is_empty() {
+        world.sim.count("garbage deleted");
     }
     Ok(())
 }

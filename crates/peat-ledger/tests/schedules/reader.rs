@@ -6,16 +6,20 @@ use std::time::Duration;
 
 use peat_ledger::{Follow, Ledger, State};
 use peat_testkit::sim::{Machine, Process};
-use peat_types::{Kind, Result, Seq, Unit};
+use peat_types::{Result, Seq, Unit};
 
 use super::replay::{File, MapCache, View, files_digest};
 use super::world::{World, lock};
 
 /// Several tasks of one process follow the whole log, with one position between them.
 pub async fn followers(world: World, machine: Machine, rounds: u64) {
-    let process = machine.process(world.mutation);
+    let process = machine.process("follows", world.mutation);
+    if !process.part("follows the log") {
+        return;
+    }
     let work = async {
         let ledger = world.ledger(&process).await?;
+        process.reads(true);
         let head = ledger.head().await?;
         let mut view = View::default();
         let cache = MapCache::default();
@@ -41,8 +45,8 @@ async fn follow(
     for _ in 0..rounds {
         env.sleep(env.jitter(Duration::from_millis(500))).await;
         let before = lock(shared).0.clone();
-        let followed = match ledger.follow(&before, world.collects || world.sim.chance(0.5)).await {
-            Err(error) if error.kind() == Kind::Offline || world.is_behind(&error) => continue,
+        let followed = match ledger.follow(&before, world.collects || process.chance(0.5)).await {
+            Err(error) if world.is_expected(&error) => continue,
             followed => followed?,
         };
         let mut jumped = None;
@@ -64,7 +68,7 @@ async fn follow(
             Follow::Entries(entries) => {
                 for entry in &entries {
                     if let Err(why) = now.1.apply(entry) {
-                        world.sim.violation(format_args!("{}: {why}", process.name()));
+                        world.sim.violation(format_args!("A1: {}: {why}", process.name()));
                     }
                     now.0 = entry.state.clone();
                 }
@@ -76,7 +80,7 @@ async fn follow(
             }
         }
         if world.digest_at(now.0.seq) != Some(now.1.digest()) {
-            world.sim.violation(format_args!("{} sees something else at entry {}", process.name(), now.0.seq));
+            world.sim.violation(format_args!("A1: {} sees something else at entry {}", process.name(), now.0.seq));
         }
     }
     Ok(())
@@ -94,25 +98,29 @@ async fn rebuild(ledger: &Ledger, state: &State, view: &mut View, cache: &MapCac
 
 /// Looks at some units only, now and then, and reads their contents.
 pub async fn scoped(world: World, machine: Machine, rounds: u64) {
-    let process = machine.process(world.mutation);
+    let process = machine.process("looks", world.mutation);
+    if !process.part("looks at some units") {
+        return;
+    }
     report(&world, &process, process.run(look(&world, &process, rounds)).await);
 }
 
 async fn look(world: &World, process: &Process, rounds: u64) -> Result<()> {
     let env = process.env();
     let ledger = world.ledger(process).await?;
+    process.reads(true);
     let cache = MapCache::default();
     let mut state = ledger.head().await?.state;
     let mut seen: BTreeMap<Unit, Seq> = BTreeMap::new();
     for _ in 0..rounds {
         env.sleep(env.jitter(Duration::from_secs(4))).await;
-        let mut wanted = vec![world.any_unit(), world.any_unit()];
+        let mut wanted = vec![world.any_unit(process), world.any_unit(process)];
         wanted.sort();
         wanted.dedup();
         let asked: Vec<_> = wanted.iter().map(|unit| (unit.clone(), seen.get(unit).copied())).collect();
-        let list = world.collects || world.sim.chance(0.3);
+        let list = world.collects || process.chance(0.3);
         let answer = match ledger.scoped(&state, list, &asked, &cache).await {
-            Err(error) if error.kind() == Kind::Offline || world.is_behind(&error) => continue,
+            Err(error) if world.is_expected(&error) => continue,
             answer => answer?,
         };
         let at = answer.state.seq;
@@ -122,27 +130,31 @@ async fn look(world: &World, process: &Process, rounds: u64) -> Result<()> {
             match told {
                 None => {
                     if truth.map(|(seq, _)| seq) != *have {
-                        world.sim.violation(format_args!("{}: {unit} changed unnoticed by {at}", process.name()));
+                        world.sim.violation(format_args!("A1: {}: {unit} changed unnoticed by {at}", process.name()));
                     }
                 }
                 Some((_, None)) => {
                     if truth.is_some() {
-                        world.sim.violation(format_args!("{}: {unit} is said not to exist at {at}", process.name()));
+                        world
+                            .sim
+                            .violation(format_args!("A7: {}: {unit} is said not to exist at {at}", process.name()));
                     }
                 }
                 Some((_, Some(row))) => {
                     let table = match ledger.tables(&[row], &cache).await {
-                        Err(error) if error.kind() == Kind::Offline || world.is_behind(&error) => continue,
+                        Err(error) if world.is_expected(&error) => continue,
                         table => table?.remove(0),
                     };
                     let rows: Vec<_> = table.iter().map(|(_, _, row)| row).collect();
                     match ledger.contents(&rows, &answer.entries).await {
-                        Err(error) if error.kind() == Kind::Offline || world.is_behind(&error) => {}
+                        Err(error) if world.is_expected(&error) => {}
                         contents => drop(contents?),
                     }
                     let files = table.iter().map(|(rank, path, row)| (path.clone(), File::of(*rank, row))).collect();
                     if truth != Some((row.last_seq, files_digest(&files))) {
-                        world.sim.violation(format_args!("{} sees something else of {unit} at {at}", process.name()));
+                        world
+                            .sim
+                            .violation(format_args!("A1: {} sees something else of {unit} at {at}", process.name()));
                     }
                     seen.insert(unit.clone(), row.last_seq);
                 }
@@ -154,7 +166,7 @@ async fn look(world: &World, process: &Process, rounds: u64) -> Result<()> {
 }
 
 fn report(world: &World, process: &Process, done: Option<Result<()>>) {
-    if let Some(Err(error)) = done.filter(|done| done.as_ref().is_err_and(|e| e.kind() != Kind::Offline)) {
+    if let Some(Err(error)) = done.filter(|done| done.as_ref().is_err_and(|error| !world.is_expected(error))) {
         world.unexpected(process.name(), &error);
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use peat_ledger::{Ledger, NewLedger, Params, State};
-use peat_testkit::sim::{Process, Sim};
-use peat_types::{ChangeId, CloneId, Env, InstanceId, Mutation, Namespace, Result, Seq, TxId, Unit};
+use peat_ledger::{Ledger, NewLedger, Params};
+use peat_testkit::sim::{Process, Sim, SimClock};
+use peat_types::{ChangeId, CloneId, Env, Error, InstanceId, Kind, Mutation, Namespace, Result, Seq, TxId, Unit};
 
-use super::coverage::{Coverage, Noting, add};
 use super::replay::Replay;
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -28,9 +28,6 @@ pub struct World {
     pub sim: Sim,
     pub units: Arc<Vec<Unit>>,
     pub mutation: Option<Mutation>,
-    pub coverage: Arc<Coverage>,
-    /// How often a helper gets no reply.
-    pub lose_helpers: f64,
     /// Whether there is garbage collection that keeps states for moments only: then nobody may rely on time.
     pub collects: bool,
     judge: Arc<Mutex<Judge>>,
@@ -41,21 +38,19 @@ pub fn params() -> Params {
 }
 
 impl World {
-    pub fn new(sim: &Sim, units: usize, mutation: Option<Mutation>) -> Self {
+    pub fn new(sim: &Sim, units: usize, mutation: Option<Mutation>, collects: bool) -> Self {
         let units = (0..units).map(|n| format!("model/{n}").parse().expect("unit")).collect();
         let judge = Arc::<Mutex<Judge>>::default();
         let watching = judge.clone();
-        let env = Env::seeded(Arc::new(peat_testkit::sim::SimClock::new(std::time::Duration::ZERO, 0)), 0, []);
-        sim.watch(Box::new(move |store, key| lock(&watching).replay.watch(store, key, &env).map(drop)));
-        Self {
-            sim: sim.clone(),
-            units: Arc::new(units),
-            mutation,
-            coverage: Arc::default(),
-            lose_helpers: 0.0,
-            collects: false,
-            judge,
-        }
+        let env = Env::seeded(Arc::new(SimClock::new(Duration::ZERO, 0)), 0, []);
+        let counting = sim.clone();
+        sim.watch(Box::new(move |store, wrote| {
+            let replay = &mut lock(&watching).replay;
+            let verdict = replay.watch(store, wrote, &env).map(drop);
+            replay.seen.drain(..).for_each(|what| counting.count(what));
+            verdict
+        }));
+        Self { sim: sim.clone(), units: Arc::new(units), mutation, collects, judge }
     }
 
     /// A handle of the ledger in a process; it is created if it is not there.
@@ -67,15 +62,17 @@ impl World {
             params: Params { fresh_ms: if self.collects { 0 } else { params().fresh_ms }, ..params() },
             probe: serde_json::Value::Null,
         };
-        let (sim, coverage) = (self.sim.clone(), self.coverage.clone());
-        let name = process.name().to_owned();
-        let store = Arc::new(Noting { inner: process.store(), process: name, sim, lose: self.lose_helpers, coverage });
-        Ledger::create(store, env, new, CloneId::random(env), InstanceId::random(env)).await
+        Ledger::create(process.store(), env, new, CloneId::random(env), InstanceId::random(env)).await
     }
 
     /// Whether an error only says that somebody was too slow for a collector that keeps states for moments.
-    pub fn is_behind(&self, error: &peat_types::Error) -> bool {
+    pub fn is_behind(&self, error: &Error) -> bool {
         self.collects && Ledger::is_gone(error)
+    }
+
+    /// Whether an error is one that a client may be told of.
+    pub fn is_expected(&self, error: &Error) -> bool {
+        error.kind() == Kind::Offline || self.is_behind(error)
     }
 
     /// A client cannot know any more whether `change` was committed after entry `since`.
@@ -85,18 +82,18 @@ impl World {
             self.sim.violation(format_args!("A7: {change} cannot be told after {since}, although everything is kept"));
         }
         judge.made.remove(&change);
-        add(&self.coverage.untold, 1);
+        self.sim.count("change that cannot be told");
     }
 
     /// A10: every state that is kept is what it was.
     pub fn audit(&self) {
-        if let Err(what) = lock(&self.judge).replay.audit(self.sim.store()) {
+        if let Err(what) = lock(&self.judge).replay.audit(self.sim.store(), self.sim.server()) {
             self.sim.violation(what);
         }
     }
 
-    pub fn any_unit(&self) -> Unit {
-        self.units[usize::try_from(self.sim.below(self.units.len() as u64)).expect("small")].clone()
+    pub fn any_unit(&self, process: &Process) -> Unit {
+        self.units[usize::try_from(process.below(self.units.len() as u64)).expect("small")].clone()
     }
 
     pub fn made(&self, change: ChangeId) {
@@ -114,6 +111,9 @@ impl World {
             self.sim
                 .violation(format_args!("A3: change {change} was acknowledged in entry {seq}, it is in {change_at:?}"));
         }
+        if judge.replay.unanswered.contains(&seq) {
+            self.sim.count("stored entry adopted");
+        }
     }
 
     /// A client was told that `tx`, sent on `base`, is dead for ever.
@@ -126,12 +126,8 @@ impl World {
     }
 
     /// A client was told of an error that nothing explains.
-    pub fn unexpected(&self, who: &str, error: &peat_types::Error) {
-        self.sim.violation(format_args!("{who}: unexpected {error:?}"));
-    }
-
-    pub fn head(&self) -> Option<State> {
-        lock(&self.judge).replay.head.clone()
+    pub fn unexpected(&self, who: &str, error: &Error) {
+        self.sim.violation(format_args!("error: {who} was told {error:?}"));
     }
 
     /// Digest of everything after entry `seq`.
@@ -156,9 +152,5 @@ impl World {
             // It may have been committed below the base of the attempt that was called dead.
             self.sim.event(format_args!("{tx} had been committed before"));
         }
-    }
-
-    pub fn entries(&self) -> usize {
-        lock(&self.judge).replay.digests.len()
     }
 }

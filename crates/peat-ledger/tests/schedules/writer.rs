@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use peat_ledger::{Commit, Dead, Draft, DraftUnit, Entry, Follow, Ledger, NewContent, Op, Rank, State, TxKind};
 use peat_testkit::sim::{Machine, Process};
-use peat_types::{ChangeId, ItemPath, Kind, Result, Seq, TxId, Unit};
+use peat_types::{ChangeId, ItemPath, Result, Seq, TxId, Unit};
 
 use super::replay::MapCache;
 use super::world::{World, lock};
@@ -33,26 +33,30 @@ pub struct Disk {
 
 /// Several processes of one machine, one after the other.
 pub async fn machine(world: World, machine: Machine, disk: Arc<Mutex<Disk>>, lives: u64) {
-    for _ in 0..lives {
-        let process = machine.process(world.mutation);
-        let changes = 1 + world.sim.below(3);
+    for life in 0..lives {
+        let process = machine.process(life, world.mutation);
+        if !process.part("starts") {
+            continue;
+        }
+        let changes = 1 + process.below(3);
+        let pause = process.below(1000);
         let done = process.run(session(&world, &process, &disk, changes)).await;
         if let Some(Err(error)) = done {
             explain(&world, &process, &error);
         }
         // Some restart at once, some later.
-        let pause = world.sim.below(if process.is_dead() { 100 } else { 3000 });
+        let pause = if process.is_dead() { pause / 10 } else { pause * 3 };
         world.sim.sleep(Duration::from_millis(pause)).await;
     }
 }
 
 /// Settles until nothing is left. Call it when the network is healed.
 pub async fn settle(world: World, machine: Machine, disk: Arc<Mutex<Disk>>) {
-    for _ in 0..50 {
-        if lock(&disk).rows.is_empty() || world.sim.violated() {
+    for n in 0..50 {
+        if lock(&disk).rows.is_empty() {
             return;
         }
-        let process = machine.process(world.mutation);
+        let process = machine.process(format_args!("settles{n}"), world.mutation);
         if let Some(Err(error)) = process.run(session(&world, &process, &disk, 0)).await {
             explain(&world, &process, &error);
         }
@@ -62,7 +66,7 @@ pub async fn settle(world: World, machine: Machine, disk: Arc<Mutex<Disk>>) {
 }
 
 fn explain(world: &World, process: &Process, error: &peat_types::Error) {
-    if error.kind() != Kind::Offline && !world.is_behind(error) {
+    if !world.is_expected(error) {
         world.unexpected(process.name(), error);
     }
 }
@@ -75,15 +79,20 @@ async fn session(world: &World, process: &Process, disk: &Arc<Mutex<Disk>>, chan
         at.carry_out(row).await?;
     }
     // One after the other, or at the same time, as tasks of one process.
-    if world.sim.chance(0.5) {
-        let tasks = (0..2 * changes).map(|_| async {
+    if process.chance(0.5) {
+        if !process.part("makes changes at the same time") {
+            return Ok(());
+        }
+        let tasks = (0..2 * changes).filter(|_| process.maybe(1.0, "one of them")).map(|_| async {
             let mut at = At::new(world, process, disk, &ledger).await?;
             at.change(Duration::from_millis(60)).await
         });
         return join_all(tasks).await.into_iter().collect();
     }
     for _ in 0..changes {
-        at.change(Duration::from_millis(400)).await?;
+        if process.part("makes a change") {
+            at.change(Duration::from_millis(400)).await?;
+        }
     }
     Ok(())
 }
@@ -91,18 +100,18 @@ async fn session(world: &World, process: &Process, disk: &Arc<Mutex<Disk>>, chan
 impl At<'_> {
     /// Journals a change and carries it out; now and then its future is dropped on the way, and the journal has it.
     async fn change(&mut self, within: Duration) -> Result<()> {
-        let (world, env) = (self.world, self.process.env());
+        let (world, process, env) = (self.world, self.process, self.process.env());
         env.sleep(env.jitter(within)).await;
-        if world.sim.chance(0.5) {
+        if process.maybe(0.5, "follows first") {
             self.sync().await?;
         }
-        let mut units = vec![world.any_unit()];
-        if world.sim.chance(0.15) {
-            units.push(world.any_unit());
+        let mut units = vec![world.any_unit(process)];
+        if process.maybe(0.15, "to two units") {
+            units.push(world.any_unit(process));
             units.sort();
             units.dedup();
         }
-        let size = [10, 30, 300, 3000, 6000][usize::try_from(world.sim.below(5)).expect("small")];
+        let size = process.pick(&[10, 30, 300, 3000, 6000]);
         let change = ChangeId::random(env);
         let mut since = Vec::new();
         for unit in &units {
@@ -112,7 +121,7 @@ impl At<'_> {
         lock(self.disk).rows.push(row.clone());
         world.made(change);
         env.step("journalled").await;
-        if world.sim.chance(0.1) {
+        if process.maybe(0.1, "does not wait for it") {
             let limit = env.jitter(Duration::from_millis(200));
             return env.timeout(limit, self.carry_out(row)).await.unwrap_or(Ok(()));
         }
@@ -166,7 +175,7 @@ impl<'a> At<'a> {
 
     async fn sync(&mut self) -> Result<()> {
         let read_at = self.process.env().monotonic();
-        let list = self.world.collects || self.world.sim.chance(0.2);
+        let list = self.world.collects || self.process.chance(0.2);
         match self.ledger.follow(&self.state, list).await? {
             Follow::Unchanged => {}
             Follow::Entries(entries) => self.pass(&entries),
@@ -212,7 +221,7 @@ impl<'a> At<'a> {
             self.process.env().step("attempt").await;
             let draft = self.draft(&row, tx).await?;
             let base = self.state.seq;
-            let patience = 500 + self.world.sim.below(20_000);
+            let patience = 500 + self.process.below(20_000);
             let outcome = self.ledger.commit(&self.state, self.read_at, &draft, &*self.cache, patience).await?;
             self.process.env().step("answered").await;
             match outcome {

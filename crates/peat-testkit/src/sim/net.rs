@@ -1,94 +1,23 @@
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use peat_objects::{Created, List, Meta, Object, Page, Range, Store};
-use peat_types::{Error, Kind, Result};
+use peat_objects::{Created, List, MemoryStore, Meta, Object, Page, Range, Store};
+use peat_types::{Error, Kind, Result, Timestamp};
 use tokio::sync::oneshot;
 
-use super::Sim;
+use super::faults::{Passing, Verb};
 use super::process::Life;
+use super::{Dice, Fault, Sim, Wrote};
 
 /// How long a client waits for a reply that never comes.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// How often things go wrong, each between 0 and 1 per request (`kill`: per place where a process may be killed).
-#[derive(Clone, Debug, PartialEq)]
-pub struct Faults {
-    /// Mean time of one way in milliseconds.
-    pub latency_ms: u64,
-    /// One way takes up to a hundred times longer.
-    pub slow: f64,
-    /// The request never arrives; the client waits in vain.
-    pub lost_request: f64,
-    /// The request is carried out; the reply never arrives.
-    pub lost_reply: f64,
-    /// A write is carried out long after its client gave up.
-    pub late: f64,
-    /// Longest delay of a late landing.
-    pub late_by: Duration,
-    /// The process that sent a write that will land late is killed while it waits.
-    pub orphaned: f64,
-    /// The request arrives twice; the client gets the reply to the second.
-    pub doubled: f64,
-    /// The server answers 409, 429 or 503 and does nothing.
-    pub status: f64,
-    /// A create is answered with "exists" although nothing is there and nothing was done.
-    pub false_exists: f64,
-    /// The process is killed.
-    pub kill: f64,
-}
-
-impl Faults {
-    /// A network that works.
-    pub fn none() -> Self {
-        Self {
-            latency_ms: 15,
-            slow: 0.0,
-            lost_request: 0.0,
-            lost_reply: 0.0,
-            late: 0.0,
-            late_by: Duration::ZERO,
-            orphaned: 0.0,
-            doubled: 0.0,
-            status: 0.0,
-            false_exists: 0.0,
-            kill: 0.0,
-        }
-    }
-
-    /// A network and machines on a bad day.
-    pub fn bad_day() -> Self {
-        Self {
-            slow: 0.03,
-            lost_request: 0.03,
-            lost_reply: 0.06,
-            late: 0.04,
-            late_by: Duration::from_secs(60),
-            orphaned: 0.2,
-            doubled: 0.05,
-            status: 0.04,
-            false_exists: 0.02,
-            kill: 0.01,
-            ..Self::none()
-        }
-    }
-}
-
-/// What happens to one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Fine,
-    LostRequest,
-    LostReply,
-    Late(Duration),
-    Doubled,
-    Status(u16),
-    FalseExists,
-}
+/// More keys than this a listing that lags does not look through.
+const LAG_KEYS: u16 = 64;
 
 /// The way from one process to the store.
 pub struct SimNet {
@@ -96,116 +25,131 @@ pub struct SimNet {
     life: Arc<Life>,
 }
 
+/// A request on its way.
+struct Request<T> {
+    verb: Verb,
+    key: String,
+    /// What it does when it arrives; a listing may not know what was written in the last so long.
+    act: Act<T>,
+    /// A reply made out of nothing, for a create.
+    told: Option<T>,
+    shown: fn(&Result<T>) -> String,
+}
+
+type Act<T> = Box<dyn Fn(&Sim, Duration) -> Acting<T> + Send + Sync>;
+type Acting<T> = std::pin::Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+
 impl SimNet {
     pub(super) fn new(sim: Sim, life: Arc<Life>) -> Self {
         Self { sim, life }
     }
 
-    fn latency(&self) -> Duration {
-        let faults = self.sim.faults();
-        // Skewed like real ones: mostly around the mean, with a tail.
-        let mean = faults.latency_ms * 1000;
-        let micros = mean / 2 + self.sim.below(mean.max(1)) * (1 + self.sim.below(2));
-        let factor = if self.sim.chance(faults.slow) { 1 + self.sim.below(100) } else { 1 };
-        Duration::from_micros(micros * factor)
+    /// Skewed like real ones: mostly around the mean, with a tail.
+    fn latency(&self, dice: &mut Dice) -> Duration {
+        let mean = self.sim.latency_ms() * 1000;
+        Duration::from_micros(mean / 2 + dice.below(mean.max(1)) * (1 + dice.below(2)))
     }
 
-    fn fate(&self, write: bool, create: bool) -> Fate {
-        let faults = self.sim.faults();
-        if self.sim.chance(faults.lost_request) {
-            Fate::LostRequest
-        } else if self.sim.chance(faults.lost_reply) {
-            Fate::LostReply
-        } else if write && self.sim.chance(faults.late) {
-            let most = u64::try_from(faults.late_by.as_millis()).unwrap_or(u64::MAX).max(1);
-            Fate::Late(Duration::from_millis(self.sim.below(most)))
-        } else if self.sim.chance(faults.doubled) {
-            Fate::Doubled
-        } else if create && self.sim.chance(faults.false_exists) {
-            Fate::FalseExists
-        } else if self.sim.chance(faults.status) {
-            Fate::Status(*[409, 429, 503].get(usize::try_from(self.sim.below(3)).unwrap_or(0)).unwrap_or(&503))
-        } else {
-            Fate::Fine
+    /// Sends one request.
+    async fn request<T: Send + Clone + 'static>(&self, request: Request<T>) -> Result<T> {
+        let Request { verb, key, act, told, shown } = request;
+        let (sim, life) = (&self.sim, &self.life);
+        let what = format!("{} {key}", verb.name());
+        life.go_on().await;
+        let writes = !matches!(verb, Verb::Get | Verb::List);
+        if writes && life.reading.load(Ordering::Relaxed) {
+            sim.violation(format_args!("A6: {} only reads, and sends {what}", life.name));
         }
-    }
-
-    /// Sends one request. `act` is what it does when it arrives; `told` makes a reply out of nothing, for a create.
-    async fn request<T: Send + Clone + 'static>(
-        &self,
-        what: String,
-        write: Option<String>,
-        told: Option<T>,
-        act: impl Fn(&Sim) -> Acting<T> + Send + Sync + 'static,
-        shown: impl Fn(&Result<T>) -> String,
-    ) -> Result<T> {
-        self.life.pass(&what).await;
-        let fate = self.fate(write.is_some(), told.is_some());
-        let fate = if self.life.is_cut_off() { Fate::LostRequest } else { fate };
-        self.sim.log().requests += 1;
-        self.sim.event(format_args!("{} {what} {fate:?}", self.life.name));
-        let (there, back) = (self.latency(), self.latency());
-        let again = if fate == Fate::Doubled { Some(self.latency()) } else { None };
+        let (fault, dice) = life.strike(Passing::Request(verb), &what);
+        let mut dice = dice();
+        let fault = life.suffer(fault);
+        life.go_on().await;
+        let fault = if life.is_cut_off() { Some(Fault::LostRequest) } else { fault };
+        sim.log().requests += 1;
+        sim.event(format_args!("{} {what}{}", life.name, fault.map(|f| format!(" {f}")).unwrap_or_default()));
+        let (mut there, mut back, again) = (self.latency(&mut dice), self.latency(&mut dice), self.latency(&mut dice));
+        // Sometimes the connection breaks at once, sometimes nothing comes back at all.
+        let breaks = dice.chance(0.6);
+        match fault {
+            Some(Fault::SlowRequest(by) | Fault::Late(by) | Fault::Orphan(by)) => there += by,
+            Some(Fault::SlowReply(by)) => back += by,
+            _ => {}
+        }
         let (reply, answer) = oneshot::channel();
-        let sim = self.sim.clone();
         // What is under way arrives whether or not its sender still lives.
-        let arrives = !matches!(fate, Fate::LostRequest | Fate::Status(_) | Fate::FalseExists);
-        if arrives {
-            let delay = if let Fate::Late(by) = fate { there + by } else { there };
-            let (name, what) = (self.life.name.clone(), what.clone());
+        if !matches!(fault, Some(Fault::LostRequest | Fault::Status(_) | Fault::FalseExists)) {
+            let (sim, life, key, what) = (sim.clone(), life.clone(), key.clone(), what.clone());
+            let answered = !matches!(fault, Some(Fault::LostReply | Fault::Late(_) | Fault::Orphan(_)));
+            let doubled = fault == Some(Fault::Doubled);
+            let lag = if let Some(Fault::Lag(by)) = fault { by } else { Duration::ZERO };
             tokio::spawn(async move {
-                tokio::time::sleep(delay).await;
-                let mut value = act(&sim).await;
-                if let Some(again) = again {
-                    if let Some(key) = &write {
-                        sim.wrote(key);
+                tokio::time::sleep(there).await;
+                let arrived = |first: bool| {
+                    if !first || matches!(fault, Some(Fault::Late(_) | Fault::Orphan(_))) {
+                        sim.event(format_args!("{} {what} lands {}", life.name, if first { "late" } else { "again" }));
                     }
+                    if writes {
+                        let answered = answered && !life.is_dead();
+                        sim.wrote(&Wrote { verb: verb.name(), key: &key, by: &life.name, answered });
+                    }
+                };
+                let mut value = act(&sim, lag).await;
+                arrived(true);
+                if doubled {
                     tokio::time::sleep(again).await;
-                    value = act(&sim).await;
+                    value = act(&sim, lag).await;
+                    arrived(false);
                 }
-                if matches!(fate, Fate::Late(_)) {
-                    sim.event(format_args!("{name} {what} lands late"));
-                }
-                if let Some(key) = &write {
-                    sim.wrote(key);
-                }
+                tokio::time::sleep(back).await;
                 let _ = reply.send(value);
             });
         }
-        let outcome = match fate {
-            Fate::Fine | Fate::Doubled => match answer.await {
-                Ok(value) => {
-                    tokio::time::sleep(back).await;
-                    value
-                }
-                Err(_) => Err(offline(&what, "the connection broke")),
-            },
-            Fate::Status(status) => {
-                tokio::time::sleep(there + back).await;
-                Err(offline(&what, &format!("status {status}")))
-            }
-            Fate::FalseExists => {
-                tokio::time::sleep(there + back).await;
-                told.ok_or_else(|| offline(&what, "status 409"))
-            }
-            Fate::LostRequest | Fate::LostReply | Fate::Late(_) => {
-                // Sometimes the connection breaks at once, sometimes nothing comes back at all.
-                let orphaned = matches!(fate, Fate::Late(_)) && self.sim.chance(self.sim.faults().orphaned);
-                let at_once = orphaned || self.sim.chance(0.6);
-                tokio::time::sleep(if at_once { there + back } else { CLIENT_TIMEOUT }).await;
-                if orphaned {
-                    self.life.die(&what);
+        let outcome = match fault {
+            Some(Fault::LostRequest | Fault::LostReply | Fault::Late(_) | Fault::Orphan(_)) => {
+                let orphan = matches!(fault, Some(Fault::Orphan(_)));
+                tokio::time::sleep(if breaks || orphan { again + back } else { CLIENT_TIMEOUT }).await;
+                if orphan {
+                    life.die(&what);
                 }
                 Err(offline(&what, "no reply"))
             }
+            Some(Fault::Status(status)) => {
+                tokio::time::sleep(there + back).await;
+                Err(offline(&what, &format!("status {status}")))
+            }
+            Some(Fault::FalseExists) => {
+                tokio::time::sleep(there + back).await;
+                told.ok_or_else(|| offline(&what, "status 409"))
+            }
+            _ => {
+                // A process that stood still meanwhile finds the reply when it goes on.
+                tokio::select! {
+                    biased;
+                    value = answer => value.unwrap_or_else(|_| Err(offline(&what, "the connection broke"))),
+                    () = tokio::time::sleep(CLIENT_TIMEOUT) => Err(offline(&what, "no reply in time")),
+                }
+            }
         };
-        self.sim.event(format_args!("{} {what} -> {}", self.life.name, shown(&outcome)));
-        self.life.pass(&what).await;
+        sim.event(format_args!("{} {what} -> {}", life.name, shown(&outcome)));
+        life.go_on().await;
+        let (fault, _) = life.strike(Passing::Step, &what);
+        life.suffer(fault);
+        life.go_on().await;
         outcome
     }
 }
 
-type Acting<T> = std::pin::Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+impl Verb {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Create => "create",
+            Self::Put => "put",
+            Self::Delete => "delete",
+        }
+    }
+}
 
 fn offline(what: &str, why: &str) -> Error {
     Error::new(Kind::Offline, format!("{what}: {why} (simulated)"))
@@ -225,67 +169,110 @@ fn error(error: &Error) -> String {
 impl Store for SimNet {
     async fn get(&self, key: &str, range: Range) -> Result<Option<Object>> {
         let name = key.to_owned();
-        let act = move |sim: &Sim| -> Acting<Option<Object>> {
-            let (store, name) = (sim.store().clone(), name.clone());
-            Box::pin(async move { store.get(&name, range).await })
-        };
-        let shown = |reply: &Result<Option<Object>>| match reply {
-            Ok(None) => "absent".to_owned(),
-            Ok(Some(object)) => brief(&object.bytes),
-            Err(e) => error(e),
-        };
-        self.request(format!("get {key}"), None, None, act, shown).await
+        self.request(Request {
+            verb: Verb::Get,
+            key: key.to_owned(),
+            act: Box::new(move |sim, _| {
+                let (store, name) = (sim.store().clone(), name.clone());
+                Box::pin(async move { store.get(&name, range).await })
+            }),
+            told: None,
+            shown: |reply| match reply {
+                Ok(None) => "absent".to_owned(),
+                Ok(Some(object)) => brief(&object.bytes),
+                Err(e) => error(e),
+            },
+        })
+        .await
     }
 
     async fn create(&self, key: &str, body: Bytes) -> Result<Created> {
         let name = key.to_owned();
-        let what = format!("create {key} {}", brief(&body));
-        let act = move |sim: &Sim| -> Acting<Created> {
-            let (store, name, body) = (sim.store().clone(), name.clone(), body.clone());
-            Box::pin(async move { store.create(&name, body).await })
-        };
-        let shown = |reply: &Result<Created>| match reply {
-            Ok(Created::Created(_)) => "created".to_owned(),
-            Ok(Created::Exists) => "exists".to_owned(),
-            Err(e) => error(e),
-        };
-        self.request(what, Some(key.to_owned()), Some(Created::Exists), act, shown).await
+        self.request(Request {
+            verb: Verb::Create,
+            key: key.to_owned(),
+            act: Box::new(move |sim, _| {
+                let (store, name, body) = (sim.store().clone(), name.clone(), body.clone());
+                Box::pin(async move { store.create(&name, body).await })
+            }),
+            told: Some(Created::Exists),
+            shown: |reply| match reply {
+                Ok(Created::Created(_)) => "created".to_owned(),
+                Ok(Created::Exists) => "exists".to_owned(),
+                Err(e) => error(e),
+            },
+        })
+        .await
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Meta> {
         let name = key.to_owned();
-        let what = format!("put {key} {}", brief(&body));
-        let act = move |sim: &Sim| -> Acting<Meta> {
-            let (store, name, body) = (sim.store().clone(), name.clone(), body.clone());
-            Box::pin(async move { store.put(&name, body).await })
-        };
-        let shown = |reply: &Result<Meta>| reply.as_ref().map_or_else(error, |_| "done".to_owned());
-        self.request(what, Some(key.to_owned()), None, act, shown).await
+        self.request(Request {
+            verb: Verb::Put,
+            key: key.to_owned(),
+            act: Box::new(move |sim, _| {
+                let (store, name, body) = (sim.store().clone(), name.clone(), body.clone());
+                Box::pin(async move { store.put(&name, body).await })
+            }),
+            told: None,
+            shown: |reply| reply.as_ref().map_or_else(error, |_| "done".to_owned()),
+        })
+        .await
     }
 
     async fn list(&self, list: &List) -> Result<Page> {
         let asked = list.clone();
-        let act = move |sim: &Sim| -> Acting<Page> {
-            let (store, asked) = (sim.store().clone(), asked.clone());
-            Box::pin(async move { store.list(&asked).await })
-        };
-        let shown = |reply: &Result<Page>| {
-            reply.as_ref().map_or_else(error, |page| {
-                format!("{} keys, first {:?}", page.keys.len(), page.keys.first().map(|listed| &listed.key))
-            })
-        };
-        self.request(format!("list {}", list.prefix), None, None, act, shown).await
+        self.request(Request {
+            verb: Verb::List,
+            key: list.prefix.clone(),
+            act: Box::new(move |sim, lag| {
+                let (store, asked, now) = (sim.store().clone(), asked.clone(), sim.server().now());
+                Box::pin(async move {
+                    if lag.is_zero() { store.list(&asked).await } else { lagging(&store, &asked, now, lag).await }
+                })
+            }),
+            told: None,
+            shown: |reply| {
+                reply.as_ref().map_or_else(error, |page| {
+                    format!("{} keys, first {:?}", page.keys.len(), page.keys.first().map(|listed| &listed.key))
+                })
+            },
+        })
+        .await
     }
 
     async fn delete(&self, key: &str) -> Result<()> {
         let name = key.to_owned();
-        let act = move |sim: &Sim| -> Acting<()> {
-            let (store, name) = (sim.store().clone(), name.clone());
-            Box::pin(async move { store.delete(&name).await })
-        };
-        let shown = |reply: &Result<()>| reply.as_ref().map_or_else(error, |()| "done".to_owned());
-        self.request(format!("delete {key}"), Some(key.to_owned()), None, act, shown).await
+        self.request(Request {
+            verb: Verb::Delete,
+            key: key.to_owned(),
+            act: Box::new(move |sim, _| {
+                let (store, name) = (sim.store().clone(), name.clone());
+                Box::pin(async move { store.delete(&name).await })
+            }),
+            told: None,
+            shown: |reply| reply.as_ref().map_or_else(error, |()| "done".to_owned()),
+        })
+        .await
     }
+}
+
+/// The first page of a listing as it was `lag` ago, for what has been written since. (Deleted keys do not come back.)
+/// A folder that would look empty is shown as it is: a store that hides what it just accepted is refused by the probe.
+pub(super) async fn lagging(store: &MemoryStore, asked: &List, now: Timestamp, lag: Duration) -> Result<Page> {
+    let most = asked.max_keys.unwrap_or(LAG_KEYS);
+    let more = List { max_keys: Some(most.max(LAG_KEYS)), ..asked.clone() };
+    let mut page = store.list(&more).await?;
+    let lag = i64::try_from(lag.as_millis()).unwrap_or(i64::MAX);
+    page.keys.retain(|listed| listed.last_modified.is_none_or(|at| now.millis_since(at) >= lag));
+    if page.keys.is_empty() {
+        return store.list(asked).await;
+    }
+    if page.keys.len() > usize::from(most) {
+        page.keys.truncate(usize::from(most));
+        page.token = page.keys.last().map(|listed| listed.key.clone());
+    }
+    Ok(page)
 }
 
 impl fmt::Display for SimNet {

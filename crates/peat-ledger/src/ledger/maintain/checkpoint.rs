@@ -61,7 +61,9 @@ pub(super) async fn checkpoint(ledger: &Ledger, how: &Checkpointing) -> Result<C
         match enter(ledger, base, pages, &mut plan, give_up).await {
             Ok(Entered::Yes(entry, _)) => return Ok(plan.done(entry.state.seq)),
             Ok(Entered::Void) => "another maintenance came first".clone_into(&mut why),
-            Ok(Entered::Unknown(error)) => return Ok(Checkpoint::Later(error.chain().join(": "))),
+            Ok(Entered::Late(error) | Entered::Unknown(error)) => {
+                return Ok(Checkpoint::Later(error.chain().join(": ")));
+            }
             Err(error) if error.code() == NOT_COPIED => why = error.to_string(),
             Err(error) => return Err(error),
         }

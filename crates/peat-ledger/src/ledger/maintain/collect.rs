@@ -225,6 +225,7 @@ pub(super) async fn run(
         Entered::Yes(entry, head) => (Some(entry.state.seq), *head),
         // Nothing to raise, or the entry came to nothing: what the head says may go in any case.
         Entered::Void => (None, ledger.head_entry(ledger.known(plan.head)).await?),
+        Entered::Late(error) => return Err(error.context("the floors were not raised")),
         Entered::Unknown(error) => return Err(error.context("whether the floors were raised is not known")),
     };
     ledger.env.step("gc.sweep").await;

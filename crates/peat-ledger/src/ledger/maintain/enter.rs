@@ -43,6 +43,8 @@ pub(super) enum Entered {
     Yes(Box<Entry>, Box<Entry>),
     /// There is nothing to do any more on the newest state, or the plan does not fit it: look again.
     Void,
+    /// Others were faster until patience ran out: it is not in the log.
+    Late(Error),
     /// The entry may be there or not; both are right.
     Unknown(Error),
 }
@@ -88,8 +90,8 @@ pub(super) async fn enter(
         };
         losses += 1;
         if env.monotonic() >= give_up {
-            let error = Error::new(Kind::Contended, format!("{losses} other entries came first"));
-            return Ok(Entered::Unknown(error));
+            let error = Error::new(Kind::Contended, format!("others were faster at {losses} entries"));
+            return Ok(Entered::Late(error));
         }
         if ledger.follows(&base, &first).await? == Stop::Behind {
             return Ok(Entered::Void);
