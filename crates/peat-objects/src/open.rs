@@ -125,14 +125,16 @@ impl OpenOptions {
             StoreUrl::Memory => return Ok(()),
         };
         let settings = [
-            ("region", self.region.is_some()),
-            ("profile", self.profile.is_some()),
-            ("path style", self.path_style.is_some()),
-            ("endpoint", self.endpoint.is_some() && !bucket),
+            ("region", "--region", self.region.is_some()),
+            ("profile", "--profile", self.profile.is_some()),
+            ("path style", "--path-style", self.path_style.is_some()),
+            ("endpoint", "--endpoint", self.endpoint.is_some() && !bucket),
         ];
-        match settings.iter().find(|(_, given)| *given) {
-            Some((name, _)) => Err(Error::invalid(format!("open {url}: stores of kind {scheme} have no {name}"))
-                .with_hint(format!("leave the {name} away, or look at the URL"))),
+        match settings.iter().find(|(_, _, given)| *given) {
+            Some((name, option, _)) => {
+                Err(Error::invalid(format!("open {url}: stores of kind {scheme} have no {name}"))
+                    .with_hint(format!("leave out {option}, or correct the URL of the store")))
+            }
             None => Ok(()),
         }
     }

@@ -78,7 +78,7 @@ fn refused(store: &dyn Store, check: &str, found: impl std::fmt::Display, meanin
         .with_hint("use another store, or another version of this server")
 }
 
-const CREATE: &str = "create-if-absent (PUT with If-None-Match: *)";
+const CREATE: &str = "create-if-absent";
 const LOST_UPDATE: &str = "two writers would both believe to have committed, and one's work would be lost";
 const BLIND: &str = "readers would miss what others committed";
 

@@ -353,11 +353,24 @@ fn settings_that_cannot_be_right() {
             OpenOptions { region: Some("x".into()), ..base() },
             &[][..],
             "have no region",
-            "leave the region away",
+            "leave out --region",
         ),
-        ("az://bucket", OpenOptions { path_style: Some(true), ..base() }, &[], "have no path style", "path style"),
+        (
+            "az://bucket",
+            OpenOptions { path_style: Some(true), ..base() },
+            &[],
+            "have no path style",
+            "leave out --path-style",
+        ),
         ("file:///x", OpenOptions { endpoint: Some("http://x".into()), ..base() }, &[], "have no endpoint", "endpoint"),
         ("az://bucket", base(), &[], "the storage account is not known", "AZURE_STORAGE_ACCOUNT"),
+        (
+            "az://bucket",
+            base(),
+            &[("AZURE_STORAGE_CONNECTION_STRING", "AccountKey=x")],
+            "AZURE_STORAGE_CONNECTION_STRING names no storage account",
+            "unset it",
+        ),
         (
             "az://bucket",
             base(),
@@ -390,7 +403,7 @@ fn settings_that_cannot_be_right() {
             "gs://bucket",
             OpenOptions { endpoint: Some("bucket".into()), ..base() },
             &[],
-            "endpoint is not an address",
+            "the endpoint 'bucket' is not the address of a server",
             "https://storage.googleapis.com",
         ),
     ] {
@@ -554,6 +567,11 @@ async fn identities_of_azure() {
     let error = store(&server.url(), &options, vars).unwrap().get(KEY, Range::All).await.unwrap_err();
     assert_says(&error, Kind::Denied, "wrong_key", "credentials were refused", "AZURE_CLIENT_SECRET");
     assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+    let mut pairs = application(&server).to_vec();
+    pairs.push(("AZURE_FEDERATED_TOKEN_FILE", home.path().join("missing").display().to_string()));
+    let (options, vars) = with(&server, home.path(), &pairs);
+    let error = store(&server.url(), &options, vars).unwrap().get(KEY, Range::All).await.unwrap_err();
+    assert_says(&error, Kind::Denied, "no_credentials", "cannot be read", "correct AZURE_FEDERATED_TOKEN_FILE");
 }
 
 #[tokio::test]

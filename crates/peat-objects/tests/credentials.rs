@@ -219,6 +219,23 @@ fn a_profile_that_does_not_exist_is_named() {
     let answer = machine.get();
     assert_fails(&answer, "Denied[no_credentials]", "there is no profile 'wrok' (hint", "correct AWS_PROFILE");
     assert!(machine.aws.log().is_empty(), "the machine's own role is not taken in its place");
+
+    // So it is on a machine that has no profiles at all.
+    let machine = Machine::new().with("AWS_PROFILE", "wrok");
+    let answer = machine.get();
+    assert_fails(&answer, "Denied[no_credentials]", "there is no profile 'wrok' (hint", "correct AWS_PROFILE");
+    assert!(machine.aws.log().is_empty(), "the machine's own role is not taken in its place");
+}
+
+#[test]
+fn a_profile_whose_login_was_never_made_says_how_to_make_it() {
+    for config in [SSO_CONFIG, OLD_SSO_CONFIG] {
+        let machine = Machine::new().with("AWS_PROFILE", "work");
+        machine.write("config", config);
+        let line = "the profile 'work' has no login that can be used";
+        let hint = "log in again: aws sso login --profile work";
+        assert_fails(&machine.get(), "Denied[credentials_expired]", line, hint);
+    }
 }
 
 #[test]

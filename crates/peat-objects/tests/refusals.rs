@@ -94,7 +94,7 @@ async fn each_cause_has_its_line() {
         (
             Do::Get,
             Canned::error(403, "SignatureDoesNotMatch", "The signature does not match."),
-            "Denied[wrong_key] get s3://bucket/peat/default/ns.json: status 403 SignatureDoesNotMatch: The signature does not match. (request request-0) (hint: the secret does not fit the access key: correct AWS_SECRET_ACCESS_KEY) (hint: or the server expects the bucket in the host name: switch path style off)",
+            "Denied[wrong_key] get s3://bucket/peat/default/ns.json: status 403 SignatureDoesNotMatch: The signature does not match. (request request-0) (hint: the secret does not fit the access key: correct AWS_SECRET_ACCESS_KEY) (hint: or the server expects the bucket in the host name: set up again with --path-style=false)",
         ),
         (
             Do::Create,
@@ -128,7 +128,7 @@ async fn each_cause_has_its_line() {
         (
             Do::Get,
             Canned::html(200),
-            "Offline[not_s3] get s3://bucket/peat/default/ns.json: status 200, but no ETag confirms the object (request request-0) (hint: a web page came: sign in to the network if it wants that; else check whether http://HOST is an S3 server)",
+            "Offline[not_s3] get s3://bucket/peat/default/ns.json: status 200, but no ETag confirms the object (request request-0) (hint: the answer is a web page: sign in to the network if it asks for that, else check whether http://HOST is an S3 server)",
         ),
         (
             Do::Get,
@@ -138,7 +138,7 @@ async fn each_cause_has_its_line() {
         (
             Do::List,
             Canned::html(404),
-            "Invalid[not_s3] list s3://bucket/peat/default/log/: status 404 without an S3 error document (request request-0) (hint: a web page came: sign in to the network if it wants that; else check whether http://HOST is an S3 server)",
+            "Invalid[not_s3] list s3://bucket/peat/default/log/: status 404 without an S3 error document (request request-0) (hint: the answer is a web page: sign in to the network if it asks for that, else check whether http://HOST is an S3 server)",
         ),
         (
             Do::List,

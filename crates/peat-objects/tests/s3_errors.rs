@@ -224,6 +224,46 @@ async fn ca_bundles_that_cannot_be_used() {
     let missing = get("s3://bucket/peat", &with(&folder.path().join("missing.pem"))).await;
     assert_says(&missing, Kind::NotFound, "not_found", &["CA bundle", "missing.pem"], "AWS_CA_BUNDLE");
     let error = get("s3://bucket/peat", &with(&empty)).await;
-    assert_eq!(error.kind(), Kind::Invalid, "{error:?}");
-    assert!(error.to_string().contains("empty.pem"), "{error:?}");
+    assert_says(&error, Kind::Invalid, "validation_failed", &["CA bundle", "empty.pem"], "correct AWS_CA_BUNDLE");
+}
+
+/// A hint leads to what was set, not to what goes after it.
+#[tokio::test]
+async fn hints_name_what_was_set() {
+    let server = S3Server::start().unwrap();
+    let dead = env(&server, &[("ALL_PROXY", "http://127.0.0.1:1")]);
+    let error = get("s3://bucket/peat", &dead).await;
+    assert_says(&error, Kind::Offline, "unreachable", &["cannot connect"], "correct ALL_PROXY");
+
+    let url = "s3://bucket/peat".parse().unwrap();
+    let odd = env(&server, &[("https_proxy", "socks5://127.0.0.1:1")]);
+    let error = open(&url, &short(), &odd).unwrap_err();
+    assert_says(&error, Kind::Invalid, "validation_failed", &["https_proxy does not hold"], "write https_proxy=");
+
+    for (endpoint, shown) in
+        [("127.0.0.1:9000", "'127.0.0.1:9000'"), ("http://me:hunter2@127.0.0.1:1", "the endpoint is")]
+    {
+        let options = OpenOptions { endpoint: Some(endpoint.to_owned()), ..short() };
+        let error = open(&url, &options, &env(&server, &[])).unwrap_err();
+        assert_says(&error, Kind::Invalid, "validation_failed", &["is not the address of a server", shown], "https://");
+        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+    }
+
+    let moved =
+        Canned::error(301, "PermanentRedirect", "Elsewhere.").with_header("x-amz-bucket-region", "eu-central-1");
+    server.script_times(Method::GET, "", 1, 2, Fault::Reply(moved));
+    let options = OpenOptions { region: Some("us-east-1".to_owned()), ..short() };
+    let store = open(&server.url().parse().unwrap(), &options, &env(&server, &[])).unwrap();
+    let error = store.get("default/ns.json", Range::All).await.unwrap_err();
+    assert_says(&error, Kind::Invalid, "wrong_region", &["status 301"], "set up again with --region eu-central-1");
+}
+
+/// With the bucket in the host name it is another name that is unknown.
+#[tokio::test]
+async fn a_bucket_in_an_unknown_host_name() {
+    let server = S3Server::start().unwrap();
+    let options = OpenOptions { endpoint: Some("http://host.invalid".to_owned()), path_style: Some(false), ..short() };
+    let store = open(&server.url().parse().unwrap(), &options, &env(&server, &[])).unwrap();
+    let error = store.get("default/ns.json", Range::All).await.unwrap_err();
+    assert_says(&error, Kind::Offline, "unreachable", &["cannot connect"], "set up again with --path-style");
 }

@@ -9,7 +9,7 @@ use peat_types::{Env, Error, Result};
 use reqwest::{Certificate, ClientBuilder, NoProxy, Proxy, Url};
 
 use super::dialect::Words;
-use super::wire::causes;
+use super::wire::{causes, one_line};
 use crate::OpenOptions;
 
 /// Load balancers drop idle connections after as little as 20 s; a request on a dropped one is lost.
@@ -29,26 +29,30 @@ pub(super) struct Settings {
     pub words: &'static Words,
     /// Address of one's own server; none for the service itself.
     pub endpoint: Option<Url>,
-    pub ca_bundle: Option<PathBuf>,
+    /// A PEM file of certificates to trust, and what names it.
+    pub ca_bundle: Option<(PathBuf, &'static str)>,
     proxies: Proxies,
 }
 
 /// The proxies that the variables name.
 #[derive(Clone, Default)]
 struct Proxies {
-    /// For `http:` addresses.
-    plain: Option<Url>,
+    /// For `http:` addresses, with the variable that names it.
+    plain: Option<(Url, &'static str)>,
     /// For `https:` addresses.
-    secure: Option<Url>,
+    secure: Option<(Url, &'static str)>,
     exempt: Option<String>,
 }
 
 impl Proxies {
     fn new(env: &Env) -> Result<Self> {
-        let named = |names: &[&str]| first_of(env, names).as_deref().map(parse_proxy).transpose();
+        let named = |names: &[&'static str]| {
+            let found = names.iter().find_map(|name| Some((*name, env.var(name)?)));
+            found.map(|(name, text)| Ok((parse_proxy(name, text)?, name))).transpose()
+        };
         Ok(Self {
-            plain: named(&["http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"])?,
-            secure: named(&["https_proxy", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"])?,
+            plain: named(&["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])?,
+            secure: named(&["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"])?,
             exempt: first_of(env, &["no_proxy", "NO_PROXY"]),
         })
     }
@@ -77,7 +81,7 @@ fn exempt_at(entry: &str, port: u16) -> Option<&str> {
 
 impl fmt::Debug for Proxies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hosts = [&self.plain, &self.secure].map(|proxy| proxy.as_ref().and_then(Url::host_str));
+        let hosts = [&self.plain, &self.secure].map(|proxy| proxy.as_ref().and_then(|(url, _)| url.host_str()));
         f.debug_struct("Proxies").field("hosts", &hosts).field("exempt", &self.exempt).finish()
     }
 }
@@ -85,9 +89,10 @@ impl fmt::Debug for Proxies {
 impl Settings {
     /// `endpoint` is what the dialect found; none leads to the service itself.
     pub fn new(words: &'static Words, endpoint: Option<&str>, options: &OpenOptions, env: &Env) -> Result<Self> {
-        let first = |names: &[&str]| first_of(env, names);
         let endpoint = endpoint.map(|text| parse_endpoint(text, words)).transpose()?;
-        let ca_bundle = options.ca_bundle.clone().or_else(|| first(words.ca_variables).map(PathBuf::from));
+        let of_options = options.ca_bundle.clone().map(|path| (path, "the setting of the CA bundle"));
+        let named = || words.ca_variables.iter().find_map(|name| Some((PathBuf::from(env.var(name)?), *name)));
+        let ca_bundle = of_options.or_else(named);
         Ok(Self { words, endpoint, ca_bundle, proxies: Proxies::new(env)? })
     }
 
@@ -97,12 +102,17 @@ impl Settings {
         if let Some(endpoint) = endpoint {
             settings.endpoint = Some(parse_endpoint(endpoint, self.words)?);
         }
-        settings.ca_bundle = settings.ca_bundle.or(ca_bundle.map(PathBuf::from));
+        settings.ca_bundle =
+            settings.ca_bundle.or(ca_bundle.map(|path| (PathBuf::from(path), "ca_bundle of the profile")));
         Ok(settings)
     }
 
-    fn proxy(&self) -> Option<&Url> {
+    fn proxy_and_variable(&self) -> Option<&(Url, &'static str)> {
         if self.plain() { self.proxies.plain.as_ref() } else { self.proxies.secure.as_ref() }
+    }
+
+    fn proxy(&self) -> Option<&Url> {
+        self.proxy_and_variable().map(|(url, _)| url)
     }
 
     /// The proxy without its password, for people.
@@ -113,7 +123,7 @@ impl Settings {
 
     /// The variable that names the proxy, for people.
     pub fn proxy_variable(&self) -> &'static str {
-        if self.plain() { "HTTP_PROXY" } else { "HTTPS_PROXY" }
+        self.proxy_and_variable().map_or(if self.plain() { "HTTP_PROXY" } else { "HTTPS_PROXY" }, |(_, name)| name)
     }
 
     /// Who is connected to, for people: the proxy, unless the server may be exempt from it.
@@ -137,14 +147,13 @@ impl Settings {
     }
 
     fn certificates(&self) -> Result<Vec<Certificate>> {
-        let Some(path) = &self.ca_bundle else { return Ok(Vec::new()) };
-        let pem = std::fs::read(path).map_err(|e| {
-            let variables = self.words.ca_variables.join(", ");
-            Error::io("read the CA bundle", path, e).with_hint(format!("correct {variables} or the setting"))
-        })?;
+        let Some((path, named_by)) = &self.ca_bundle else { return Ok(Vec::new()) };
+        let remedy = || format!("correct {named_by}: it names a PEM file of certificates to trust");
+        let pem = std::fs::read(path).map_err(|e| Error::io("read the CA bundle", path, e).with_hint(remedy()))?;
         let certificates = Certificate::from_pem_bundle(&pem).unwrap_or_default();
         if certificates.is_empty() {
-            return Err(Error::invalid(format!("{} holds no certificate in PEM form", path.display())));
+            return Err(Error::invalid(format!("the CA bundle {} holds no certificate in PEM form", path.display()))
+                .with_hint(remedy()));
         }
         Ok(certificates)
     }
@@ -166,8 +175,8 @@ impl Settings {
     /// The HTTP client for other services at the usual ports.
     pub fn http_outside(&self, options: &OpenOptions) -> Result<reqwest::Client> {
         self.client(options.timeouts.connect, true, |builder| {
-            let plain = self.proxies.plain.as_ref().map(|proxy| Proxy::http(proxy.clone())).transpose()?;
-            let secure = self.proxies.secure.as_ref().map(|proxy| Proxy::https(proxy.clone())).transpose()?;
+            let plain = self.proxies.plain.as_ref().map(|(proxy, _)| Proxy::http(proxy.clone())).transpose()?;
+            let secure = self.proxies.secure.as_ref().map(|(proxy, _)| Proxy::https(proxy.clone())).transpose()?;
             let proxies = [(plain, 80), (secure, 443)];
             let used = proxies.into_iter().filter_map(|(proxy, port)| self.proxies.with_exemptions(proxy?, port));
             Ok(used.fold(builder, ClientBuilder::proxy))
@@ -237,17 +246,19 @@ fn parse_endpoint(text: &str, words: &Words) -> Result<Url> {
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     let url = url.filter(|url| url.username().is_empty() && url.password().is_none() && url.query().is_none());
     url.ok_or_else(|| {
-        Error::invalid("the endpoint is not an address of a server")
+        // What stands before an @ may be a password.
+        let shown = if text.contains(['@', '?']) { String::new() } else { format!(" '{}'", one_line(text)) };
+        Error::invalid(format!("the endpoint{shown} is not the address of a server"))
             .with_hint(format!("write it as {}, or http://127.0.0.1:9000 for a server without TLS", words.example))
     })
 }
 
-fn parse_proxy(text: &str) -> Result<Url> {
+fn parse_proxy(variable: &str, text: &str) -> Result<Url> {
     // Many write the host and port alone.
     let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let url = Url::parse(&with_scheme).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     url.ok_or_else(|| {
-        Error::invalid("the proxy variable does not hold the address of an HTTP proxy")
-            .with_hint("write HTTPS_PROXY=http://host:port")
+        Error::invalid(format!("{variable} does not hold the address of an HTTP proxy"))
+            .with_hint(format!("write {variable}=http://host:port, or unset it"))
     })
 }

@@ -70,6 +70,11 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync {
     /// The name of the bucket.
     fn bucket(&self) -> &str;
 
+    /// Whether the bucket stands in the name of the host that is asked.
+    fn bucket_in_host(&self, _settings: &Settings) -> bool {
+        false
+    }
+
     /// The header and its value that make a PUT a create.
     fn condition(&self) -> (HeaderName, &'static str);
 

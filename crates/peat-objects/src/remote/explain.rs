@@ -58,7 +58,7 @@ impl Subject<'_> {
                 one_line(place)
             ),
             _ if page => format!(
-                "a web page came: sign in to the network if it wants that; else check whether {server} is {protocol} server"
+                "the answer is a web page: sign in to the network if it asks for that, else check whether {server} is {protocol} server"
             ),
             _ => format!("is {server} {protocol} server, and is nothing in between that answers in its place?"),
         }
@@ -120,7 +120,11 @@ impl Subject<'_> {
             ("tls", format!("{server} and this machine have no version of TLS in common; 1.2 or 1.3 is needed"))
         } else {
             let first = self.settings.first_hop();
-            let hint = if has(&["dns", "lookup", "resolve"]) {
+            let in_host = self.settings.endpoint.is_some() && self.dialect.bucket_in_host(self.settings);
+            let hint = if has(&["dns", "lookup", "resolve"]) && in_host && first == server {
+                let bucket = self.dialect.bucket();
+                format!("no host has the name of {server} with '{bucket}.' before it: set up again with --path-style")
+            } else if has(&["dns", "lookup", "resolve"]) {
                 format!("the name of {first} is unknown: check its spelling and the network")
             } else if has(&["refused"]) {
                 format!("nothing listens at {first}: is it running, is the port right?")
@@ -139,7 +143,7 @@ impl Subject<'_> {
 
     fn unknown_authority(&self) -> String {
         match &self.settings.ca_bundle {
-            Some(path) => format!(
+            Some((path, _)) => format!(
                 "only the system's certificates and those of {} are trusted: add the server's authority there",
                 path.display()
             ),
@@ -160,7 +164,11 @@ impl Subject<'_> {
             Some(details) => format!("{} {details}", error.message),
             None => error.message.clone(),
         };
-        let says = format!("status {status} {}: {}{}", error.code, one_line(&says), self.not_before(reply));
+        let says = match one_line(&says) {
+            says if says.is_empty() => String::new(),
+            says => format!(": {says}"),
+        };
+        let says = format!("status {status} {}{says}{}", error.code, self.not_before(reply));
         let verdict = self.dialect.verdict(self, &error, reply);
         let (kind, code, hint) = verdict.unwrap_or_else(|| self.verdict_of_status(status));
         let id = match (id(reply), &error.request_id) {

@@ -44,6 +44,8 @@ pub(super) struct S3 {
     bucket: String,
     /// As set in options or variables.
     region: Option<String>,
+    /// The region comes from the options, which go before variables.
+    region_of_options: bool,
     /// As the profile or the bucket itself said.
     found: Mutex<Option<String>>,
     /// As set in options.
@@ -64,6 +66,7 @@ impl S3 {
         let s3 = Self {
             bucket: bucket.to_owned(),
             region,
+            region_of_options: options.region.is_some(),
             found: Mutex::default(),
             path_style: options.path_style,
             credentials: Arc::new(Credentials::new(source, sources, clock.clone(), env)),
@@ -97,6 +100,9 @@ impl S3 {
 
     fn wrong_region(&self, region: Option<String>, endpoint: Option<&str>) -> Verdict {
         let hint = match (region, endpoint) {
+            (Some(region), _) if self.region_of_options => {
+                format!("the bucket '{}' is in the region {region}: set up again with --region {region}", self.bucket)
+            }
             (Some(region), _) => {
                 format!("the bucket '{}' is in the region {region}: set AWS_REGION={region}", self.bucket)
             }
@@ -121,6 +127,10 @@ impl Dialect for S3 {
 
     fn bucket(&self) -> &str {
         &self.bucket
+    }
+
+    fn bucket_in_host(&self, settings: &Settings) -> bool {
+        !self.path_style(settings)
     }
 
     fn condition(&self) -> (HeaderName, &'static str) {
@@ -221,9 +231,9 @@ impl Dialect for S3 {
                     format!(
                         "or the server expects the bucket in the {}",
                         if self.path_style(subject.settings) {
-                            "host name: switch path style off"
+                            "host name: set up again with --path-style=false"
                         } else {
-                            "path: switch path style on"
+                            "path: set up again with --path-style"
                         }
                     ),
                 ],

@@ -28,9 +28,9 @@ pub(crate) struct Args {
     /// S3: region of the bucket
     #[arg(long)]
     region: Option<String>,
-    /// S3: put the bucket in the path instead of the host name; most services other than AWS need it
-    #[arg(long)]
-    path_style: bool,
+    /// S3: put the bucket in the path instead of the host name, as most services other than AWS need it; so it is with --endpoint unless false
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    path_style: Option<bool>,
     /// Name of this repo's part of the store
     #[arg(long, value_name = "SLUG")]
     namespace: Option<String>,
@@ -58,7 +58,7 @@ impl Args {
             namespace: self.namespace.clone(),
             endpoint: self.endpoint.clone(),
             region: self.region.clone(),
-            path_style: self.path_style.then_some(true),
+            path_style: self.path_style,
             profile: self.profile.clone(),
             hydration: self.lazy.then(|| "lazy".to_owned()),
             ..Datastore::default()

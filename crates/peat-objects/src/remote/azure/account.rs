@@ -31,11 +31,16 @@ pub(super) struct Account {
 impl Account {
     /// The endpoint given wins over the variables, and names its account when it can.
     pub fn find(endpoint: Option<&str>, env: &Env) -> Result<Self> {
+        let given = env.var(CONNECTION).is_some();
         let connection = first_of(env, &[CONNECTION]).map(|text| Connection::parse(&text)).unwrap_or_default();
         let from_variable = || first_of(env, &[ENDPOINT]);
         let endpoint = endpoint.map(str::to_owned).or_else(|| connection.endpoint.clone()).or_else(from_variable);
         let named = endpoint.as_deref().and_then(account_of);
         let name = named.or(connection.account).or_else(|| first_of(env, &ACCOUNTS)).ok_or_else(|| {
+            if given {
+                return Error::invalid(format!("{CONNECTION} names no storage account"))
+                    .with_hint("copy it whole, as 'az storage account show-connection-string' shows it, or unset it");
+            }
             Error::invalid("the storage account is not known")
                 .with_hint("set AZURE_STORAGE_ACCOUNT, or give --endpoint https://ACCOUNT.blob.core.windows.net")
         })?;

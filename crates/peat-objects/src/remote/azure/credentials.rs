@@ -196,7 +196,7 @@ impl Credentials {
             }
         };
         let credential = Box::pin(self.env.timeout(LOAD_LIMIT, get)).await;
-        credential.unwrap_or_else(|| Err("no answer in time".to_owned())).map_err(|why| self.failed(why))
+        credential.unwrap_or_else(|| Err("no answer in time".to_owned())).map_err(|why| self.failed(&why))
     }
 
     /// The library's way to tokens, which keeps and renews them.
@@ -220,11 +220,11 @@ impl Credentials {
             .with_http_connector(Tokens(client))
             .with_retry(no_retries());
         let builder = pairs.iter().fold(builder, |builder, (key, value)| builder.with_config(*key, value));
-        let library = builder.build().map_err(|e| self.failed(causes(&e)))?;
+        let library = builder.build().map_err(|e| self.failed(&causes(&e)))?;
         Ok(library.credentials().clone())
     }
 
-    fn failed(&self, whole: String) -> Error {
+    fn failed(&self, whole: &str) -> Error {
         let lower = whole.to_lowercase();
         let denied = |what: &str| Error::new(Kind::Denied, what);
         let ended = lower.contains("az login") || lower.contains("aadsts") && lower.contains("expired");
@@ -241,9 +241,20 @@ impl Credentials {
             Source::Machine(_) => denied("no credentials found").with_code("no_credentials").with_hint(
                 "run 'az login', or set AZURE_STORAGE_SAS_TOKEN, AZURE_STORAGE_KEY or AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET",
             ),
+            Source::Application(_) if lower.contains("federated token file") => {
+                denied("the token of the application cannot be read")
+                    .with_code("no_credentials")
+                    .with_hint(format!("correct {TOKEN_FILE}: it names the file with the token of the workload"))
+            }
             source => denied("the credentials were refused").with_code("wrong_key").with_hint(source.expired_hint()),
         };
-        error.with_source(whole)
+        // Where the library wraps what it was told, it adds nothing.
+        let cause = whole.trim_start_matches("Generic MicrosoftAzure error: ");
+        let cause = cause.trim_start_matches("Error performing token request: ");
+        error.with_source(match &self.source {
+            Source::Machine(_) => format!("nothing else is set up, and the managed identity of this machine: {cause}"),
+            _ => cause.to_owned(),
+        })
     }
 }
 

@@ -137,7 +137,7 @@ impl Credentials {
         *loaded = Some(Loaded::Library(library.clone()));
         drop(loaded);
         let token = self.env.timeout(LOAD_LIMIT, library.get_credential()).await;
-        token.ok_or_else(|| failed("no answer from Google's login service".to_owned()))?.map_err(|e| failed(causes(&e)))
+        token.ok_or_else(|| failed("no answer from Google's login service"))?.map_err(|e| failed(&causes(&e)))
     }
 
     fn of_file(&self, path: &Path) -> Result<GcpCredentialProvider> {
@@ -172,7 +172,7 @@ impl Credentials {
             .with_http_connector(tokens)
             .with_retry(no_retries())
             .build()
-            .map_err(|e| failed(causes(&e)))?;
+            .map_err(|e| failed(&causes(&e)))?;
         Ok(library.credentials().clone())
     }
 
@@ -204,6 +204,7 @@ impl Credentials {
                 None => why = format!("{host} does not answer"),
             }
         }
+        let why = format!("nothing else is set up, and the identity of this machine: {why}");
         Err(Error::new(Kind::Denied, "no credentials found")
             .with_code("no_credentials")
             .with_hint(format!("run 'gcloud auth application-default login', or name a key file in {KEY_FILE}"))
@@ -212,7 +213,7 @@ impl Credentials {
 }
 
 /// What the library could not do with a file that looked right.
-fn failed(whole: String) -> Error {
+fn failed(whole: &str) -> Error {
     let lower = whole.to_lowercase();
     let error = if lower.contains("invalid_grant") || lower.contains("invalid_rapt") {
         Error::new(Kind::Denied, "the login has ended").with_code("credentials_expired").with_hint(LOGIN)
@@ -221,7 +222,8 @@ fn failed(whole: String) -> Error {
             .with_code("no_credentials")
             .with_hint("try 'gcloud auth application-default print-access-token', which uses the same ones")
     };
-    error.with_source(whole)
+    // Where the library wraps what it was told, it adds nothing.
+    error.with_source(whole.trim_start_matches("Generic GCS error: ").to_owned())
 }
 
 #[async_trait]

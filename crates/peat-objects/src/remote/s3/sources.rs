@@ -19,6 +19,7 @@ use aws_config::{BehaviorVersion, Region};
 use aws_credential_types::Credentials as AwsCredentials;
 use aws_credential_types::provider::ProvideCredentials;
 use aws_credential_types::provider::error::CredentialsError;
+use aws_types::os_shim_internal::{Env as ProcessEnv, Fs};
 use aws_types::service_config::ServiceConfigKey;
 use peat_types::{Env, Error, Kind};
 
@@ -205,7 +206,7 @@ impl Sources {
                     let why = causes(&error);
                     if step == Step::Profile
                         && let Some(name) = profile
-                        && why.contains("was not defined")
+                        && (why.contains("was not defined") || no_profiles().await)
                     {
                         return Err(missing_profile(name, &why));
                     }
@@ -240,6 +241,14 @@ impl Sources {
     }
 }
 
+/// Whether the files hold no profile at all. The library says the same then as of a profile without credentials, whose
+/// user may mean the machine's own.
+async fn no_profiles() -> bool {
+    let (fs, env) = (Fs::real(), ProcessEnv::real());
+    let found = Box::pin(aws_config::profile::load(&fs, &env, &Default::default(), None)).await;
+    found.is_ok_and(|found| found.is_empty())
+}
+
 fn none(profile: Option<&str>) -> Refused {
     let message = match profile {
         Some(name) => format!("the profile '{name}' holds no credentials, and there are none elsewhere"),
@@ -262,7 +271,7 @@ fn missing_profile(name: &str, why: &str) -> Refused {
         ),
         _ => (
             format!("there is no profile '{name}'"),
-            "correct AWS_PROFILE or the setting; 'aws configure list-profiles' shows the names".to_owned(),
+            "correct AWS_PROFILE or --profile; 'aws configure list-profiles' shows the names".to_owned(),
         ),
     };
     Refused { kind: Kind::Denied, code: "no_credentials", message, hint, cause: None }
@@ -293,7 +302,7 @@ fn explain(step: Step, profile: Option<&str>, error: &CredentialsError) -> Refus
         Step::Profile if has(&["SSO token has expired", "UnauthorizedException"]) => {
             (Kind::Denied, "credentials_expired", format!("the login of {of_profile} has ended"), login(profile))
         }
-        Step::Profile if has(&["cached SSO token"]) => {
+        Step::Profile if has(&["cached SSO token", "sso/cache"]) => {
             let mut hint = login(profile);
             if has(&["expiresAt"]) {
                 hint.push_str("; when that does not help, the AWS CLI that wrote the login is too old");
