@@ -100,7 +100,7 @@ impl Inner {
             Ok(heads) => {
                 let text =
                     |seq: Option<peat_types::Seq>| seq.map_or("nothing".to_owned(), |seq| format!("entry {seq}"));
-                format!("everything seen up to {}, head is {}", text(heads.position_seq()), text(heads.head_seq()))
+                format!("read up to {}, the newest is {}", text(heads.position_seq()), text(heads.head_seq()))
             }
             Err(error) => error.to_string(),
         };

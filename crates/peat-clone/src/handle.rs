@@ -331,8 +331,9 @@ async fn open_ledger(
     match &identity.info {
         Some(info) => Ok(Ledger::with_info(store, env, info.clone(), identity.clone, instance)),
         None => Ledger::open(store, env, identity.clone, instance).await?.ok_or_else(|| {
-            Error::new(Kind::NotFound, format!("there is no namespace {} in {}", options.namespace, options.url))
-                .with_hint("create it with 'peat datastore setup <url>', or correct the store's URL")
+            Error::new(Kind::NotFound, format!("there is no namespace '{}' in {}", options.namespace, options.url))
+                .with_code("namespace_missing")
+                .with_hint("correct the URL or the namespace in .peat.yaml, if they are wrong")
         }),
     }
 }

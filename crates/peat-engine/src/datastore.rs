@@ -165,7 +165,7 @@ impl Repo {
     async fn probed(&self, place: &Place) -> Result<DoctorFinding> {
         let store = place.opened.within(place.namespace.as_str())?;
         let (passed, message, hint) = match self.host().stores.probe(&store, &self.host().env).await {
-            Ok(_) => (true, format!("{} keeps what a ledger needs", place.opened.url), None),
+            Ok(_) => (true, format!("{} does what a ledger needs", place.opened.url), None),
             Err(error) => (false, error.chain().join(": "), error.hints().first().cloned()),
         };
         Ok(DoctorFinding { check: "probe".to_owned(), passed, message, hint })

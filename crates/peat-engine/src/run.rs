@@ -346,11 +346,11 @@ fn not_begun(error: Error, prepared: &Prepared) -> Error {
     let name = &prepared.definition.name;
     let nested = prepared.output.provenance.triggered_by == "model";
     match error.kind() {
-        Kind::Conflict if nested && error.code() == "lease_lost" => {
-            error.context(format!("'{name}' did not run, because the run that started this process is over")).with_hint(
-                format!("a process that outlives the method it came from takes leases of its own once {LEASE_VAR} is unset"),
-            )
-        }
+        Kind::Conflict if nested && error.code() == "lease_lost" => error
+            .context(format!("'{name}' did not run, because the run that started this process is over"))
+            .with_hint(format!(
+                "a process that outlives the method it came from takes leases of its own once {LEASE_VAR} is unset"
+            )),
         // The cause says that waiting is not what a process under a lease does.
         Kind::Contended if nested => {
             error.context(format!("'{name}' did not run, because another run of it is in progress"))
@@ -358,10 +358,7 @@ fn not_begun(error: Error, prepared: &Prepared) -> Error {
         Kind::Offline => error
             .context(format!("'{name}' did not run, because the datastore cannot be reached"))
             .with_code("offline")
-            .with_hint(format!(
-                "to run without the protection of a lease and commit later: 'peat model method run {name} {} --offline'",
-                prepared.method.name
-            )),
+            .with_hint("to run without the protection of a lease and commit later, run it again with --offline"),
         Kind::Contended if error.code() != "lock_timeout" => error
             .context(format!("'{name}' did not run, because others were faster"))
             .with_hint(format!("run it again: 'peat model method run {name} {}'", prepared.method.name)),

@@ -160,6 +160,7 @@ fn two_files_with_one_name_are_refused_by_name() {
     for command in ["model method run m execute", "model get m", "data get m result", "model validate m"] {
         let error = sandbox.peat(&format!("{command} --json")).status(1).error();
         assert_eq!(error["code"], "ambiguous", "{command}: {error}");
+        assert!(error.to_string().contains("give the id"), "{command}: {error}");
         for file in ["models/command/shell/m.yaml", "models/command/shell/copied.yaml"] {
             assert!(error["error"].as_str().unwrap().contains(file), "{command}: {error}");
         }
@@ -171,6 +172,7 @@ fn two_files_with_one_name_are_refused_by_name() {
     sandbox.write("repo/models/command/shell/copied.yaml", &text.replace("name: m", "name: twin"));
     let error = sandbox.peat("model method run twin execute --json").status(1).error();
     assert_eq!(error["code"], "ambiguous", "{error}");
+    assert!(error.to_string().contains("an id of its own"), "{error}");
     assert!(error["error"].as_str().unwrap().contains("models/command/shell/m.yaml"), "{error}");
 }
 

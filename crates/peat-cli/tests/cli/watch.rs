@@ -38,7 +38,7 @@ fn each_change_is_one_line_once() {
     let sandbox = Sandbox::with_model("echo hi");
     let first = sandbox.peat("datastore watch --once").ok();
     assert_eq!(first.out, "");
-    assert!(first.err.contains("following as 'default' from entry 0 on"), "{first:?}");
+    assert!(first.err.contains("following as 'default' after entry 0"), "{first:?}");
     let run = sandbox.peat("model method run m execute --json").ok().json();
     let seen = lines(&sandbox.peat("datastore watch --once --json").ok());
     let kinds: Vec<&str> = seen.iter().map(|line| line["kind"].as_str().unwrap()).collect();

@@ -229,12 +229,19 @@ fn one(wanted: &str, by: &str, mut matches: Vec<Definition>) -> Result<Option<De
     }
     let list: Vec<String> =
         matches.iter().map(|d| format!("{} ({}, id {}, {})", d.name, d.type_name, d.id, d.rel)).collect();
+    let hint = if matches.windows(2).all(|pair| pair[0].id == pair[1].id) {
+        "keep one of these files: a copy needs a name and an id of its own"
+    } else if by == "name" {
+        "give the id, or keep one of these files"
+    } else {
+        "give the whole name or id; 'peat model search' lists them"
+    };
     Err(Error::new(
         Kind::Invalid,
         format!("'{wanted}' is the {by} of {} definitions: {}", matches.len(), list.join(", ")),
     )
     .with_code("ambiguous")
-    .with_hint("give the whole name or id; 'peat model search' lists them"))
+    .with_hint(hint))
 }
 
 fn missing(wanted: &str, found: &Found) -> Error {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use peat_clone::{Hydration, LocalClone, NewNamespace, Options, Together};
-use peat_types::{Error, Hash, Kind, Namespace, Result};
+use peat_types::{Error, Hash, Namespace, Result};
 use serde_json::json;
 
 use super::find::LOCAL;
@@ -133,15 +133,13 @@ pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(L
     let opened = LocalClone::open(options(host, &place, &marker.repo_id)?, host.env.clone(), planner).await;
     match opened {
         Ok(clone) => Ok((clone, place)),
-        Err(error) if error.kind() == Kind::NotFound && place.private && !known => {
+        Err(error) if error.has_code("namespace_missing") && place.private && !known => {
             Ok((create(host, root, &place, &marker.repo_id).await?, place))
         }
-        Err(error) if error.kind() == Kind::NotFound => Err(error
-            .context(format!("the datastore {} has no namespace '{}'", place.opened.url, place.namespace))
-            .with_hint(format!(
-                "make or join it with 'peat datastore setup {} --namespace {}'",
-                place.opened.url, place.namespace
-            ))),
+        Err(error) if error.has_code("namespace_missing") && !place.private => Err(error.with_hint(format!(
+            "or make it with 'peat datastore setup {} --namespace {}'",
+            place.opened.url, place.namespace
+        ))),
         Err(error) => Err(error),
     }
 }

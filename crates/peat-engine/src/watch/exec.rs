@@ -97,14 +97,14 @@ impl Follow {
                     told(ExecNews::Skipped { why: &why });
                     break;
                 }
-                let tries = if attempt == 1 { String::new() } else { format!(" {attempt} times, at last:") };
+                let tries = if attempt == 1 { String::new() } else { format!(" {attempt} times; the last one") };
                 return Err(Error::new(
                     Kind::Conflict,
-                    format!("the command for the change of entry {} failed:{tries} {why}", event.seq),
+                    format!("the command for entry {} failed{tries}: it {why}", event.seq),
                 )
                 .with_code("exec_failed")
-                .with_hint("see to the cause and start 'peat datastore watch' again: it goes on with this change")
-                .with_hint("to leave out what fails, say --on-failure skip"));
+                .with_hint("correct the cause and start the same command again: it goes on with this change")
+                .with_hint("with '--on-failure skip' a change whose command fails is left out"));
             }
             let wait = pause / 2 + env.jitter(pause / 2);
             told(ExecNews::Again { why: &why, pause: wait });

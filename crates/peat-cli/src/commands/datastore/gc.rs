@@ -32,7 +32,8 @@ impl Render for DatastoreGc {
     fn render(&self, page: &mut Page) {
         let keep = duration::human(Duration::from_millis(self.keep_ms));
         let [from, to] = self.floor;
-        page.field("kept", format_args!("the states of the last {keep}: from entry {to} on (before: {from})"));
+        let before = if from == to { String::new() } else { format!(", until now from entry {from} on") };
+        page.field("kept", format_args!("the states of the last {keep}: from entry {to} on{before}"));
         page.optional("held by pin", self.held_by.as_ref());
         let verb = if self.dry_run { "would free" } else { "freed" };
         objects(page, verb, &self.freed);

@@ -4,7 +4,7 @@ use peat_engine::{Exec, ExecNews, Executed, Follow, OnFailure, WatchRequest, dur
 use peat_types::Result;
 
 use crate::context::Context;
-use crate::exit::Exit;
+use crate::exit::{Exit, USAGE};
 use crate::page::{Page, names};
 use crate::printer::{Render, plain};
 
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// How often a command that fails is run again
     #[arg(long, value_name = "N", default_value_t = 5, requires = "exec")]
     retries: u32,
-    /// What happens when it fails to the last
+    /// What happens when the last try fails too
     #[arg(long, value_name = "WHAT", value_enum, default_value = "stop", requires = "exec")]
     on_failure: Failing,
     /// Only changes of this model
@@ -53,12 +53,12 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     let request = WatchRequest {
         name: args.name.clone(),
         since: args.since,
-        interval: duration::parse(&args.interval)?,
+        interval: duration::parse(&args.interval).map_err(|error| error.with_code(USAGE))?,
         model: args.model.clone(),
     };
     let mut follow = cx.repo()?.watch(&request).await?;
     if follow.is_new() {
-        cx.printer.note(&format!("following as '{}' from entry {} on", args.name, follow.seq()));
+        cx.printer.note(&format!("following as '{}' after entry {}", args.name, follow.seq()));
     } else if args.since.is_some() {
         let at = follow.seq();
         cx.printer.warning(&format!("'{}' goes on after entry {at}; --since counts for a new name only", args.name));

@@ -36,7 +36,7 @@ impl Render for LedgerMaintain {
             page.line(format_args!("{} not now: {reason}", page.word("pending")));
         } else {
             let tail = count(self.tail_entries.unwrap_or(0), "entry");
-            page.line(format_args!("{}: nothing is due, {tail} since the last checkpoint", page.word("ok")));
+            page.line(format_args!("{}: no checkpoint is needed, {tail} since the last one", page.word("ok")));
         }
     }
 }

@@ -50,7 +50,7 @@ async fn look(ledger: &Ledger, how: &Collecting) -> Result<GcPlan> {
     if how.keep < least {
         let hours = least.as_secs().div_ceil(3600);
         return Err(Error::invalid(format!("states must be kept for at least {hours} hours"))
-            .with_hint("clones that looked at the store lately rely on that"));
+            .with_hint(format!("give '--keep {hours}h' or more: clones that looked at the store lately rely on it")));
     }
     let newest = ledger.listed(ledger.known(Seq::ZERO)).await?;
     let (head, meta) = ledger.entry_seen(newest).await?.ok_or_else(|| ledger.missing(newest))?;
