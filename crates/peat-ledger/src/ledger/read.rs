@@ -1,6 +1,7 @@
 //! Reading the log: head, entries, following.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -304,6 +305,7 @@ impl Ledger {
 
     /// Reads up to the head as listed, in exact windows.
     pub(super) async fn follow_listed(&self, state: &State, mut entries: Vec<Entry>) -> Result<Follow> {
+        let asked = self.env.monotonic();
         let head = self.listed(self.known(state.seq)).await?;
         if head.0.saturating_sub(state.seq.0) > FORWARD {
             return self.jump(head).await;
@@ -311,6 +313,15 @@ impl Ledger {
         loop {
             let at = entries.last().map_or(state.seq, |entry| entry.state.seq);
             if at >= head {
+                let fresh = Duration::from_millis(self.info.params.fresh_ms);
+                if !entries.is_empty() && self.env.monotonic().saturating_sub(asked) > fresh {
+                    // R6: slots that were listed so long ago may have been cleared away and created again, void, before
+                    // they were read.
+                    let head = self.head_entry(self.known(at)).await?;
+                    if head.state.root.keep > state.seq.next() {
+                        return Ok(Follow::Jump(Box::new(head.state)));
+                    }
+                }
                 return self.followed(state, entries);
             }
             if entries.iter().map(|entry| entry.body.len()).sum::<usize>() > FORWARD_BYTES {
