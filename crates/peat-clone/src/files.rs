@@ -26,15 +26,31 @@ pub(crate) fn write_atomic(
     sync: bool,
     executable: bool,
 ) -> Result<()> {
+    write_and_rename(env, temps, path, chunks, sync, executable)?;
+    if sync { sync_dir(path.parent().unwrap_or(path)) } else { Ok(()) }
+}
+
+/// As [`write_atomic`], without syncing; the file stays locked until the lock is dropped or the process ends.
+pub(crate) fn write_locked(env: &Env, temps: &Path, path: &Path, bytes: &[u8]) -> Result<Lock> {
+    write_and_rename(env, temps, path, &[bytes], false, false).map(Lock)
+}
+
+fn write_and_rename(
+    env: &Env,
+    temps: &Path,
+    path: &Path,
+    chunks: &[&[u8]],
+    sync: bool,
+    executable: bool,
+) -> Result<File> {
     let temp = temps.join(format!("{:016x}", u64::from_le_bytes(env.random_bytes())));
     let written = write_temp(&temp, chunks, sync, executable)
-        .and_then(|_locked| fs::rename(&temp, path).map_err(|e| Error::io("write", path, e)));
+        .and_then(|locked| fs::rename(&temp, path).map(|()| locked).map_err(|e| Error::io("write", path, e)));
     if written.is_err() {
         // Half a file is of no use to anybody; when even this fails the doctor finds it.
         let _ = fs::remove_file(&temp);
-        return written;
     }
-    if sync { sync_dir(path.parent().unwrap_or(path)) } else { Ok(()) }
+    written
 }
 
 fn write_temp(temp: &Path, chunks: &[&[u8]], sync: bool, executable: bool) -> Result<File> {

@@ -11,6 +11,7 @@ use peat_ledger::{
 };
 use peat_types::{ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Kind, Result, Seq, Timestamp, Unit};
 
+use crate::beside::Beside;
 use crate::db::{self, Db};
 use crate::files::{self, Lock};
 use crate::identity;
@@ -106,7 +107,8 @@ impl LocalClone {
             .with_code("fork")
             .with_hint("the store was replaced: nothing was touched here; clone the new one into another folder"));
         }
-        let ledger = ledger.with_together(options.together);
+        let beside = Arc::new(Beside::new(&env, &options.dir));
+        let ledger = ledger.with_together(options.together).with_neighbours(beside);
         found.identity.info = Some(ledger.info().clone());
         let db = Db::open(&env, &options).await?;
         found.identity.save(&env, &options)?;

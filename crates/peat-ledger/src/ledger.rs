@@ -10,6 +10,7 @@ mod key;
 mod local;
 mod log;
 mod maintain;
+mod neighbours;
 mod page;
 mod pages;
 mod read;
@@ -33,6 +34,7 @@ use self::busy::Busy;
 use self::commit::Attempt;
 use self::local::Local;
 pub use self::local::Together;
+pub use self::neighbours::{Held, Neighbours, News, Turn};
 use self::pages::Pages;
 use crate::model::{Beat, Draft, Entry, FileRow, Mark, NsInfo, PageCache, Params, Rank, State, TxHead, UnitRow};
 
@@ -63,6 +65,8 @@ pub struct Ledger {
     busy: Arc<Busy>,
     /// The writers of this process.
     local: Arc<Local>,
+    /// Other processes of this clone, if there can be any.
+    neighbours: Option<Arc<dyn Neighbours>>,
     together: Together,
 }
 
@@ -204,6 +208,7 @@ impl Ledger {
             seen: Arc::default(),
             busy: Arc::default(),
             local: Arc::default(),
+            neighbours: None,
             together: Together::default(),
         }
     }
@@ -212,6 +217,12 @@ impl Ledger {
     #[must_use]
     pub fn with_together(self, together: Together) -> Self {
         Self { together, ..self }
+    }
+
+    /// This handle as one of several processes that write through one clone.
+    #[must_use]
+    pub fn with_neighbours(self, neighbours: Arc<dyn Neighbours>) -> Self {
+        Self { neighbours: Some(neighbours), ..self }
     }
 
     /// Its `ns.json`.

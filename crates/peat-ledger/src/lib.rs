@@ -8,8 +8,8 @@ mod ledger;
 mod model;
 
 pub use ledger::{
-    Checkpoint, Checkpointing, Collected, Collecting, Commit, Dead, Doomed, Follow, GcPlan, Ledger, LogLine, NewLedger,
-    ObjectKind, Page, Scoped, Tail, Together, Verified,
+    Checkpoint, Checkpointing, Collected, Collecting, Commit, Dead, Doomed, Follow, GcPlan, Held, Ledger, LogLine,
+    Neighbours, NewLedger, News, ObjectKind, Page, Scoped, Tail, Together, Turn, Verified,
 };
 pub use model::{
     Beat, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, Mark, NewContent, NsInfo, Op, OpRecord,

@@ -426,7 +426,9 @@ pub struct State {
     pub entry: EntryId,
     /// First 16 bytes of the BLAKE3 of the entry as stored.
     pub hash: [u8; 16],
-    /// The instance that wrote it.
+    /// The clone that wrote it.
+    pub clone: CloneId,
+    /// The instance of it that did.
     pub writer: InstanceId,
     /// Root of the state.
     pub root: Root,

@@ -4,6 +4,8 @@
 
 #[path = "crowd/far.rs"]
 mod far;
+#[path = "protocol/street.rs"]
+mod street;
 #[path = "crowd/town.rs"]
 mod town;
 
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 use peat_types::Mutation;
 
-use self::town::{Crowd, burst, hosts, open_loop, unit_of_many};
+use self::town::{Crowd, burst, hosts, house, open_loop, unit_of_many};
 
 #[test]
 fn ten_writers_at_once() {
@@ -38,6 +40,17 @@ fn writers_of_one_process_cost_little_more_than_one() {
     assert_eq!(crowd.committed(), 200, "each exactly once");
     assert!(crowd.percentile(0.99) < Duration::from_millis(250), "p99 {:?}", crowd.percentile(0.99));
     assert!(crowd.puts() <= 0.2, "{} PUT", crowd.puts());
+}
+
+#[test]
+fn processes_of_one_clone_cost_little_more_than_one() {
+    for n in [10, 30] {
+        let crowd = (0..10).map(|seed| house(seed, n)).fold(Crowd::default(), Crowd::and);
+        crowd.show(&format!("{n} processes of one clone"));
+        assert_eq!(crowd.committed(), 10 * n, "each exactly once");
+        assert!(crowd.percentile(0.99) < Duration::from_millis(400), "p99 {:?}", crowd.percentile(0.99));
+        assert!(crowd.puts() <= 0.5, "{} PUT", crowd.puts());
+    }
 }
 
 #[test]

@@ -21,7 +21,11 @@ mod help;
 mod history;
 #[path = "protocol/local.rs"]
 mod local;
+#[path = "protocol/neighbours.rs"]
+mod neighbours;
 #[path = "protocol/read.rs"]
 mod read;
+#[path = "protocol/street.rs"]
+mod street;
 #[path = "protocol/verify.rs"]
 mod verify;

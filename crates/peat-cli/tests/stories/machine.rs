@@ -3,14 +3,16 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
+use http::Method;
 use peat_testkit::cloud::{CloudServer, Service};
-use peat_testkit::s3::S3Server;
+use peat_testkit::s3::{Fault, S3Server};
 use serde_json::Value;
 
 /// The store of a story, with a prefix of its own.
 pub(crate) struct Shop {
-    _server: Option<S3Server>,
+    server: Option<S3Server>,
     _cloud: Option<CloudServer>,
     url: String,
     vars: Vec<(String, String)>,
@@ -24,20 +26,29 @@ impl Shop {
             let of_store = ["AWS_", "AZURE_", "STORAGE_EMULATOR_HOST"];
             let vars = std::env::vars().filter(|(name, _)| of_store.iter().any(|start| name.starts_with(start)));
             return Self {
-                _server: None,
+                server: None,
                 _cloud: None,
                 url: format!("{url}/story-{random}-{nth}"),
                 vars: vars.collect(),
             };
         }
         let server = S3Server::start().unwrap();
-        Self { url: server.url(), vars: server.vars().to_vec(), _server: Some(server), _cloud: None }
+        Self { url: server.url(), vars: server.vars().to_vec(), server: Some(server), _cloud: None }
     }
 
     /// A bucket of another service, imitated.
     pub fn of(service: Service) -> Self {
         let server = CloudServer::start(service).unwrap();
-        Self { url: server.url(), vars: server.vars(), _server: None, _cloud: Some(server) }
+        Self { url: server.url(), vars: server.vars(), server: None, _cloud: Some(server) }
+    }
+
+    /// From now on every reply takes this much longer. (A server that somebody started is as far away as it is.)
+    pub fn slow(&self, by: Duration) {
+        for server in self.server.iter() {
+            for method in [Method::GET, Method::PUT, Method::DELETE] {
+                server.script_times(method, "", 1, u32::MAX, Fault::Slow(by));
+            }
+        }
     }
 
     pub fn url(&self) -> &str {
@@ -93,6 +104,12 @@ impl Machine {
 
     pub fn repo(&self) -> PathBuf {
         self.dir.path().join("repo")
+    }
+
+    /// The folder of this machine's only shared clone.
+    pub fn clone_dir(&self) -> PathBuf {
+        let mut clones = std::fs::read_dir(self.dir.path().join("peat/clones")).unwrap();
+        clones.next().unwrap().unwrap().path()
     }
 
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
@@ -202,7 +219,7 @@ pub(crate) fn error(output: &Output, status: i32) -> Value {
 
 /// Polls until `done`, as long as `limit`.
 #[track_caller]
-pub(crate) fn until(limit: std::time::Duration, what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn until(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !done() {
         assert!(begun.elapsed() < limit, "waited in vain for {what}");

@@ -83,3 +83,45 @@ fn the_same_model_is_serialised() {
         assert_eq!(machine.versions("hello", "result"), (1..=2 * u64::from(runs)).collect::<Vec<_>>());
     }
 }
+
+/// Eight terminals of one machine: their changes go out together, and the store is asked less than if they were strangers.
+#[test]
+fn processes_of_one_clone_go_to_the_store_together() {
+    const MODELS: usize = 8;
+    let shop = Shop::open();
+    let ann = Machine::new("ann", &shop);
+    ann.peat("init");
+    for n in 0..MODELS {
+        ann.peat(&format!("model create command/shell m{n}"));
+    }
+    ann.share(&shop);
+    shop.slow(std::time::Duration::from_millis(60));
+    let all_at_once = || -> u64 {
+        std::thread::scope(|scope| {
+            let runs: Vec<_> = (0..MODELS)
+                .map(|n| {
+                    scope.spawn({
+                        let ann = &ann;
+                        move || ann.run(&format!("m{n}"), "echo hi")
+                    })
+                })
+                .collect();
+            runs.into_iter().map(|run| run.join().unwrap()["stats"]["requests"].as_u64().unwrap()).sum()
+        })
+    };
+    let together = all_at_once();
+    let queue = ann.clone_dir().join("queue");
+    let waiting = std::fs::read_dir(&queue).unwrap().map(|entry| entry.unwrap().file_name());
+    let waiting: Vec<_> = waiting.filter(|name| name.to_string_lossy().ends_with(".tx")).collect();
+    assert!(waiting.is_empty(), "{waiting:?}");
+    // As before there was a queue, and as on a disk without locks.
+    std::fs::remove_dir_all(&queue).unwrap();
+    std::fs::write(&queue, "in the way").unwrap();
+    let strangers = all_at_once();
+    assert!(together < strangers, "{together} requests together, {strangers} as strangers");
+    for n in 0..MODELS {
+        assert_eq!(ann.versions(&format!("m{n}"), "result"), [1, 2]);
+    }
+    let verified = ann.peat("ledger verify --deep");
+    assert_eq!(verified["findings"].as_array().map(Vec::len), Some(0), "{verified}");
+}

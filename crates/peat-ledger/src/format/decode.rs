@@ -50,8 +50,8 @@ pub(crate) fn open(seq: Seq, bytes: &Bytes, size: u64) -> Result<std::result::Re
 
 impl Opened {
     fn state(self, hash: [u8; 16]) -> (State, Vec<TxHead>) {
-        let Header { seq, ledger, entry, instance, min_writer, txs, root, .. } = self.header;
-        (State { ledger, seq, entry, hash, writer: instance, root, ring: self.ring, min_writer }, txs)
+        let Header { seq, ledger, entry, clone, instance, min_writer, txs, root, .. } = self.header;
+        (State { ledger, seq, entry, hash, clone, writer: instance, root, ring: self.ring, min_writer }, txs)
     }
 }
 

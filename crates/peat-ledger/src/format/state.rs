@@ -1,11 +1,11 @@
 //! The bytes under which a clone keeps a state. Local only, but as careful as everything else: they decide what is built
 //! upon.
 //!
-//! CBOR map: 0 version · 1 ledger · 2 seq · 3 entry id · 4 hash · 5 writer · 6 root · 7 ring record · 8 min writer.
+//! CBOR map: 0 version · 1 ledger · 2 seq · 3 entry id · 4 hash · 5 writer · 6 root · 7 ring record · 8 min writer · 9 clone.
 
 use bytes::Bytes;
 use minicbor::Decoder;
-use peat_types::{EntryId, InstanceId, LedgerId, Result, Seq};
+use peat_types::{CloneId, EntryId, InstanceId, LedgerId, Result, Seq};
 
 use super::cbor::{self, Fields, bad};
 use super::header::{decode_root, encode_root};
@@ -28,6 +28,7 @@ pub fn encode_state(state: &State) -> Vec<u8> {
         f.key(7).bytes(&ring);
     }
     f.key(8).uint(u64::from(state.min_writer));
+    f.key(9).bytes(state.clone.as_bytes());
     f.into_bytes()
 }
 
@@ -38,7 +39,7 @@ pub fn encode_state(state: &State) -> Vec<u8> {
 pub fn decode_state(bytes: &[u8]) -> Result<State> {
     let mut d = Decoder::new(bytes);
     let (mut ledger, mut seq, mut entry, mut hash, mut writer) = (None, None, None, None, None);
-    let (mut root, mut ring, mut min_writer) = (None, None, None);
+    let (mut root, mut ring, mut min_writer, mut clone) = (None, None, None, [0; 16]);
     cbor::map(&mut d, |key, d| {
         match key {
             0 => {
@@ -55,6 +56,7 @@ pub fn decode_state(bytes: &[u8]) -> Result<State> {
             6 => root = Some(decode_root(d, None)?),
             7 => ring = Some(ring::decode(&Bytes::copy_from_slice(d.bytes().map_err(bad)?))?),
             8 => min_writer = Some(d.u32().map_err(bad)?),
+            9 => clone = cbor::fixed(d)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -68,6 +70,7 @@ pub fn decode_state(bytes: &[u8]) -> Result<State> {
         seq: seq.ok_or_else(missing)?,
         entry: entry.ok_or_else(missing)?,
         hash: hash.ok_or_else(missing)?,
+        clone: CloneId::from_bytes(clone),
         writer: writer.ok_or_else(missing)?,
         root: root.ok_or_else(missing)?,
         ring: ring.unwrap_or_default(),

@@ -1,12 +1,13 @@
 //! What one process has noticed about the others: whether they are writing now, and which transactions are settled.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use peat_objects::Meta;
-use peat_types::{Env, InstanceId, Timestamp, TxId, Unit};
+use peat_types::{Env, Timestamp, TxId, Unit};
 
+use super::{Ledger, Neighbours, Together};
 use crate::model::{State, TxHead};
 
 /// What was written less than this ago tells of others who are writing now, and is believed for as long. (Server times
@@ -44,18 +45,33 @@ pub(super) fn young(meta: &Meta) -> bool {
     age(meta).is_some_and(|age| age <= YOUNG)
 }
 
+impl Ledger {
+    /// An entry was read.
+    pub(super) fn noticed(&self, state: &State, txs: &[TxHead], meta: &Meta) {
+        self.busy.read(&self.env, txs, meta, || self.is_strange(state));
+    }
+
+    /// Whether an entry tells of others than this process and its neighbours. Who carried strangers knows it, or told.
+    fn is_strange(&self, state: &State) -> bool {
+        let near = |neighbours: &Arc<dyn Neighbours>| {
+            state.clone == self.clone && self.together == Together::Batched && neighbours.news().crowd < state.seq
+        };
+        state.writer != self.instance && !self.neighbours.as_ref().is_some_and(near)
+    }
+}
+
 impl Busy {
     fn lock(&self) -> MutexGuard<'_, Noticed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An entry was read. Only a stranger's makes the log busy; whoever carries strangers knows already.
-    pub(super) fn read(&self, env: &Env, own: InstanceId, state: &State, txs: &[TxHead], meta: &Meta) {
+    /// An entry was read. Only a stranger's makes the log busy.
+    fn read(&self, env: &Env, txs: &[TxHead], meta: &Meta, strange: impl FnOnce() -> bool) {
         self.settled(txs.iter().map(|tx| tx.tx));
         if let Some(date) = meta.date {
             self.lock().server = Some((date, env.monotonic()));
         }
-        if young(meta) && state.writer != own {
+        if young(meta) && strange() {
             self.contended(env);
         }
     }

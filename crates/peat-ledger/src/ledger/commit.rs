@@ -1,10 +1,11 @@
 //! Committing: create the next slot; whatever the reply, only the stored entry tells what happened.
 //!
 //! `slot` creates one slot, `base` moves the base over what others committed, `queue` is about the writers of this
-//! process, `help` about all others who wait.
+//! process, `line` about the other processes of this clone, `help` about all others who wait.
 
 mod base;
 mod help;
+mod line;
 mod queue;
 mod slot;
 
@@ -17,6 +18,7 @@ use peat_types::{EntryId, Error, Kind, Mutation, PackId, Result, Seq};
 use self::help::{Load, Look};
 use self::slot::Slot;
 use super::local::Seat;
+use super::neighbours::Held;
 use super::pages::Pages;
 use super::read::Stop;
 use super::{Commit, Dead, Ledger, Together, busy, key};
@@ -45,6 +47,12 @@ pub(super) struct Attempt<'a> {
     staged: Option<String>,
     /// The place among the writers of this process; one of them may commit it, too.
     seat: Option<Seat>,
+    /// The turn among the processes of this clone.
+    turn: Option<Held>,
+    /// Whether the section was left to them; one of them may commit it, too.
+    left: bool,
+    /// Whether strangers were met.
+    crowded: bool,
     /// Others want the same unit. Whoever waits to be carried then only loses it to the next who comes.
     pressing: bool,
 }
@@ -74,6 +82,9 @@ impl<'a> Attempt<'a> {
             planned_for,
             staged: None,
             seat: None,
+            turn: None,
+            left: false,
+            crowded: false,
             pressing,
         })
     }
@@ -91,6 +102,7 @@ impl<'a> Attempt<'a> {
             return Ok(Commit::Refused { passed: self.passed, error });
         }
         let outcome = Box::pin(self.compete(&section)).await;
+        self.pass_on(&outcome);
         if let Some(seat) = &self.seat {
             seat.leave();
         }
@@ -110,7 +122,7 @@ impl<'a> Attempt<'a> {
 
     /// Whether somebody else has the section and may still commit it.
     fn is_out(&self) -> bool {
-        self.staged.is_some() || self.seat.as_ref().is_some_and(Seat::is_aboard)
+        self.staged.is_some() || self.left || self.seat.as_ref().is_some_and(Seat::is_aboard)
     }
 
     /// Tries slot after slot until one holds the section, alone or along with others.
@@ -153,6 +165,7 @@ impl<'a> Attempt<'a> {
                 Slot::Mine(entry) => {
                     if contended || helps || losses > 0 {
                         self.ledger.busy.contended(&env);
+                        self.crowded = true;
                     }
                     return self.committed(entry).await;
                 }

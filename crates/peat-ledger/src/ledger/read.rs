@@ -153,7 +153,7 @@ impl Ledger {
             match format::decode_entry(seq, &object.bytes) {
                 Ok(entry) => {
                     self.check_ledger(&entry.state)?;
-                    self.busy.read(&self.env, self.instance, &entry.state, &entry.txs, &object.meta);
+                    self.noticed(&entry.state, &entry.txs, &object.meta);
                     return Ok(Some((entry, object.meta)));
                 }
                 Err(error) if again && error.kind() == Kind::Damaged => again = false,
@@ -188,7 +188,7 @@ impl Ledger {
                 Ok((state, txs, time)) => {
                     self.check_ledger(&state)?;
                     self.saw(seq);
-                    self.busy.read(&self.env, self.instance, &state, &txs, &meta);
+                    self.noticed(&state, &txs, &meta);
                     return Ok(Glance { state, txs, time, size, prefix, entry: None });
                 }
                 Err(needed) => {
@@ -205,7 +205,7 @@ impl Ledger {
         let entry = format::decode_entry(seq, &prefix).map_err(|e| self.unreadable(key, e))?;
         self.check_ledger(&entry.state)?;
         self.saw(seq);
-        self.busy.read(&self.env, self.instance, &entry.state, &entry.txs, &meta);
+        self.noticed(&entry.state, &entry.txs, &meta);
         Ok(Glance {
             state: entry.state.clone(),
             txs: entry.txs.clone(),

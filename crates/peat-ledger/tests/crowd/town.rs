@@ -15,6 +15,7 @@ use peat_testkit::sim::SimClock;
 use peat_types::{ChangeId, CloneId, Env, InstanceId, Mutation, Namespace, PackId, Seq, TxId, Unit};
 
 use super::far::{Asked, Far};
+use super::street::Street;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -186,6 +187,10 @@ impl Town {
 
     /// A new process whose clone has seen everything up to `state`.
     fn citizen(&self, state: State) -> Citizen {
+        self.citizen_of(None, state)
+    }
+
+    fn citizen_of(&self, clone: Option<CloneId>, state: State) -> Citizen {
         let env = self.env.with_mutation(self.mutation);
         let past = self.past.clone();
         let on_entry = Arc::new(move |key: &str, body: &Bytes| {
@@ -194,8 +199,8 @@ impl Town {
         });
         let asked = Arc::<Asked>::default();
         let far = Far { store: self.store.clone(), env: env.clone(), asked: asked.clone(), on_entry };
-        let (clone, instance) = (CloneId::random(&env), InstanceId::random(&env));
-        let ledger = Ledger::with_info(Arc::new(far), &env, self.info.clone(), clone, instance);
+        let (own, instance) = (CloneId::random(&env), InstanceId::random(&env));
+        let ledger = Ledger::with_info(Arc::new(far), &env, self.info.clone(), clone.unwrap_or(own), instance);
         let cache = Near { past: self.past.clone(), upto: state.seq, own: Mutex::default() };
         Citizen { town: self.clone(), read_at: env.monotonic(), env, ledger, asked, cache, state }
     }
@@ -374,6 +379,30 @@ pub fn hosts(seed: u64, hosts: usize, each: usize) -> Crowd {
             let (puts, gets, lists) = (&asked.puts, &asked.gets, &asked.lists);
             let [puts, gets, lists] = [puts, gets, lists].map(|count| count.swap(0, Ordering::Relaxed));
             done.push(Done { puts, gets, lists, ..one });
+        }
+        town.crowd(done, before)
+    })
+}
+
+/// `n` processes of one clone, each with a change of a model of its own, that begin within 50 ms at the same head.
+pub fn house(seed: u64, n: usize) -> Crowd {
+    in_virtual_time(async {
+        let town = Town::new(seed, None).await;
+        town.settle(n, 0).await;
+        let (head, before) = (town.head(), lock(&town.past).states.len());
+        let (clone, street) = (CloneId::random(&town.env), Street::default());
+        let mut tasks = Vec::new();
+        for i in 0..n {
+            let mut citizen = town.citizen_of(Some(clone), head.clone());
+            citizen.ledger = citizen.ledger.with_neighbours(Arc::new(street.clone()));
+            tasks.push(tokio::spawn(async move {
+                citizen.env.sleep(citizen.env.jitter(Duration::from_millis(50))).await;
+                citizen.change(unit(i), "data/burst", false).await
+            }));
+        }
+        let mut done = Vec::new();
+        for task in tasks {
+            done.push(task.await.expect("no panic"));
         }
         town.crowd(done, before)
     })

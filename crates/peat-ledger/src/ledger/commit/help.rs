@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::future::{join, join_all};
 use peat_objects::{List, Listed, Range};
 use peat_types::{Mutation, Result, Seq, TxId, Unit};
@@ -78,7 +77,7 @@ impl Load {
 impl Attempt<'_> {
     /// An entry's load, the own section so far.
     pub(super) fn load(&self, own: &Section) -> Load {
-        let left = self.ledger.info.params.entry_max / HELP_SHARE;
+        let left = self.room();
         let (aboard, units, ids) = (Aboard::default(), BTreeSet::new(), BTreeSet::new());
         let mut load = Load { sections: Vec::new(), aboard, helps: false, units, ids, left };
         load.add(own.clone());
@@ -104,38 +103,54 @@ impl Attempt<'_> {
         self.pressing || all <= CROWD || self.ledger.env.random_unit() < chance
     }
 
-    /// Leaves the section for others, together with those that wait in this process. Whatever the reply, from here on
+    /// Leaves the section for others, together with those that wait with it. Whatever the reply, from here on
     /// anybody may commit them.
     pub(super) async fn stage(&mut self, own: &Section) {
         let params = &self.ledger.info.params;
-        if self.staged.is_some() || own.head.units.is_empty() {
+        if self.staged.is_some() {
             return;
         }
-        let encode = |base: Seq, section: &Section| format::encode_staged(self.ledger.info.ledger, base, section);
-        let Ok(first) = encode(self.planned_for, own) else { return };
-        let room = usize::try_from(params.entry_max / HELP_SHARE).unwrap_or(usize::MAX);
-        if first.len() > room {
-            return;
-        }
-        let mut body = first.to_vec();
-        let mut aboard = Aboard::default();
-        for (passenger, ticket) in self.ledger.local.waiting(HELP_MAX) {
-            if let Ok(more) = encode(passenger.planned_for, &passenger.section)
-                && body.len() + more.len() <= room
-            {
-                body.extend_from_slice(&more);
-                aboard.take(ticket);
-            }
-        }
-        let body = Bytes::from(body);
+        let Some((body, _)) = self.group(own) else { return };
         let key = key::tx(self.planned_for, own.head.tx);
         self.staged = Some(key.clone());
         let env = &self.ledger.env;
         env.step("commit.stage").await;
         let limit = Duration::from_millis(params.create_timeout_ms);
-        if let Some(Err(error)) = env.timeout(limit, self.ledger.store.put(&key, body)).await {
+        if let Some(Err(error)) = env.timeout(limit, self.ledger.store.put(&key, body.into())).await {
             tracing::debug!(%error, "nobody can help with this change");
         }
+    }
+
+    /// The section as others find it, together with all that wait with it.
+    pub(super) fn group(&self, own: &Section) -> Option<(Vec<u8>, Aboard)> {
+        if own.head.units.is_empty() {
+            return None;
+        }
+        let encode = |base: Seq, section: &Section| format::encode_staged(self.ledger.info.ledger, base, section);
+        let mut body = encode(self.planned_for, own).ok()?.to_vec();
+        let room = usize::try_from(self.room()).unwrap_or(usize::MAX);
+        if body.len() > room {
+            return None;
+        }
+        let mut aboard = Aboard::default();
+        let mut add = |base: Seq, section: &Section| {
+            let more = encode(base, section).ok().filter(|more| body.len() + more.len() <= room);
+            more.map(|more| body.extend_from_slice(&more))
+        };
+        for (passenger, ticket) in self.ledger.local.waiting(HELP_MAX) {
+            if add(passenger.planned_for, &passenger.section).is_some() {
+                aboard.take(ticket);
+            }
+        }
+        for (base, section) in self.beside() {
+            add(base, &section);
+        }
+        Some((body, aboard))
+    }
+
+    /// Bytes of others in one entry.
+    pub(super) fn room(&self) -> u64 {
+        self.ledger.info.params.entry_max / HELP_SHARE
     }
 
     /// Takes the staged transaction away, when it is settled. Best effort: a right to delete is not needed.
@@ -221,7 +236,7 @@ impl Attempt<'_> {
     /// Adds what may be committed on the base together with the load (R1, R2, R3) of what strangers staged.
     pub(super) async fn carry(&self, load: &mut Load, peers: &[Listed]) {
         // Where everything is added up in the end the limits hold for all together.
-        let room = self.ledger.info.params.entry_max / HELP_SHARE;
+        let room = self.room();
         let wanted = peers.iter().filter(|peer| peer.size <= room).take(HELP_MAX);
         let read = join_all(wanted.map(|peer| self.eligible(peer))).await;
         for section in read.into_iter().flatten() {
@@ -267,7 +282,7 @@ impl Attempt<'_> {
         out
     }
 
-    fn is_valid(&self, staged: &Staged) -> bool {
+    pub(super) fn is_valid(&self, staged: &Staged) -> bool {
         staged.ledger == self.ledger.info.ledger && staged.base > self.base.root.horizon
     }
 }

@@ -1,5 +1,7 @@
 //! The writers of this process: who goes to the store, and who waits to be taken along.
 
+use std::time::Duration;
+
 use peat_types::Result;
 
 use super::help::{HELP_MAX, Load, PATIENCE};
@@ -25,19 +27,19 @@ impl Attempt<'_> {
             }
             let Some(seat) = &mut self.seat else { return Ok(None) };
             if seat.leads() {
-                return Ok(None);
+                return self.line_up(own, PATIENCE).await;
             }
             env.step("commit.queue").await;
             let patience = PATIENCE.min(self.give_up.saturating_sub(env.monotonic()));
             if env.timeout(patience, seat.news()).await.is_none() {
                 seat.depose();
-                return self.hear(own).await;
+                return self.line_up(own, Duration::ZERO).await;
             }
         }
     }
 
     /// Moves the base over what became known in this process. `Some` when that ends the attempt.
-    async fn hear(&mut self, own: &Section) -> Result<Option<Commit>> {
+    pub(super) async fn hear(&mut self, own: &Section) -> Result<Option<Commit>> {
         let entries = match self.ledger.local.after(self.base.seq) {
             Some(entries) => entries,
             None => match self.ahead().await? {
@@ -54,13 +56,18 @@ impl Attempt<'_> {
         self.dead(own, 1).await
     }
 
-    /// Adds those who wait in this process and may be committed on the base together with the load. The others find out
-    /// for themselves why not.
+    /// Adds those who wait in this process or beside it and may be committed on the base together with the load. The
+    /// others find out for themselves why not.
     pub(super) async fn take_along(&self, load: &mut Load) {
         for (passenger, ticket) in self.ledger.local.waiting(HELP_MAX) {
             let section = passenger.section;
             if load.fits(&section) && matches!(self.check(&section).await, Ok(None)) {
                 load.aboard.take(ticket);
+                load.add(section);
+            }
+        }
+        for (_, section) in self.beside() {
+            if load.fits(&section) && matches!(self.check(&section).await, Ok(None)) {
                 load.add(section);
             }
         }
