@@ -310,12 +310,15 @@ async fn a_store_that_refuses_is_told_as_it_is() {
 #[tokio::test(start_paused = true)]
 async fn strangers_that_a_neighbour_met_are_helped() {
     let house = House::new(10).await;
-    let work = house.at_work(2).await;
+    let mut work = house.at_work(2).await;
     // A neighbour that has met strangers.
     let mut stranger = Bench::peer(&house.first, 50).await;
     stranger.put("model/s", &[("data/1", b"s")]).await;
     let sent = work[0].0.send(&work[0].1).await;
     assert_eq!(house.street.lock().news, News { head: seq_of(&sent), crowd: seq_of(&sent) });
+    // The other one has seen all but the neighbour's entry.
+    let Commit::Committed { passed, .. } = &sent else { unreachable!() };
+    work[1].0.pass(passed);
     // Another stranger waits.
     let waits = stranger.draft("model/t", &[("data/1", b"t")]).await;
     let base = stranger.state.seq.next();
