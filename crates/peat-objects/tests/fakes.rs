@@ -45,7 +45,7 @@ async fn f01_ignores_every_condition() {
 #[tokio::test]
 async fn f02_says_that_it_cannot() {
     for lie in [Lie::Refuses501, Lie::Refuses400] {
-        assert_refused(verdicts(lie).await, "PUT with If-None-Match: *): the store says that it cannot");
+        assert_refused(verdicts(lie).await, "create-if-absent: the store says that it cannot");
     }
     // The header is named; another 400 is no such answer.
     let (server, env, store) = start();
