@@ -4,9 +4,7 @@
 //! token that says who gave them and how often it was asked.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,8 +16,8 @@ use hyper_util::rt::TokioIo;
 use peat_types::Env;
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 
+use crate::background::{Background, LOCAL};
 use crate::s3::{ACCESS_KEY, SECRET_KEY};
 
 /// Who is asked.
@@ -94,10 +92,8 @@ impl Shared {
 
 /// A running giver of credentials. It stops when dropped.
 pub struct AwsServer {
-    address: SocketAddr,
+    background: Background,
     shared: Arc<Shared>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl AwsServer {
@@ -108,26 +104,14 @@ impl AwsServer {
     pub fn start() -> std::io::Result<Self> {
         let control = Control { life: 3600, ..Control::default() };
         let shared = Arc::new(Shared { control: Mutex::new(control), env: Env::system([]) });
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let (stop, stopped) = oneshot::channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let of_thread = shared.clone();
-        let thread = std::thread::Builder::new().name("aws-server".to_owned()).spawn(move || {
-            runtime.block_on(async move {
-                tokio::select! {
-                    () = serve(listener, of_thread) => {}
-                    _ = stopped => {}
-                }
-            });
-        })?;
-        Ok(Self { address, shared, stop: Some(stop), thread: Some(thread) })
+        let background = Background::start("aws-server", LOCAL, move |listener| serve(listener, of_thread))?;
+        Ok(Self { background, shared })
     }
 
     /// `http://127.0.0.1:port`
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.background.address())
     }
 
     /// What was asked so far.
@@ -160,19 +144,7 @@ impl AwsServer {
     }
 }
 
-impl Drop for AwsServer {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) {
-    let Ok(listener) = TcpListener::from_std(listener) else { return };
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
         let shared = shared.clone();
         tokio::spawn(async move {

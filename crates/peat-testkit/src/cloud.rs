@@ -5,9 +5,7 @@
 
 mod service;
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
@@ -18,8 +16,8 @@ use peat_objects::{MemoryStore, Store};
 use peat_types::Env;
 use s3s::Body;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 
+use crate::background::{Background, LOCAL};
 use crate::liars::{LiarStore, Lie};
 use crate::s3::script::{Backend, Dropped, Script};
 use crate::s3::{Fault, Logged};
@@ -62,11 +60,9 @@ impl Shared {
 /// A running server. It stops when dropped.
 pub struct CloudServer {
     service: Service,
-    address: SocketAddr,
+    background: Background,
     memory: MemoryStore,
     shared: Arc<Shared>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl CloudServer {
@@ -79,28 +75,16 @@ impl CloudServer {
         let memory = MemoryStore::with_clock(&env);
         let served = Served::new(service, Arc::new(memory.clone()));
         let shared = Arc::new(Shared { served, control: Mutex::default(), env });
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let (stop, stopped) = oneshot::channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let of_thread = shared.clone();
-        let thread = std::thread::Builder::new().name("cloud-server".to_owned()).spawn(move || {
-            runtime.block_on(async move {
-                tokio::select! {
-                    () = serve(listener, of_thread) => {}
-                    _ = stopped => {}
-                }
-            });
-        })?;
-        Ok(Self { service, address, memory, shared, stop: Some(stop), thread: Some(thread) })
+        let background = Background::start("cloud-server", LOCAL, move |listener| serve(listener, of_thread))?;
+        Ok(Self { service, background, memory, shared })
     }
 
     /// `http://127.0.0.1:port`, with the account for Azure.
     pub fn endpoint(&self) -> String {
         match self.service {
-            Service::Gcs => format!("http://{}", self.address),
-            Service::Azure => format!("http://{}/{ACCOUNT}", self.address),
+            Service::Gcs => format!("http://{}", self.background.address()),
+            Service::Azure => format!("http://{}/{ACCOUNT}", self.background.address()),
         }
     }
 
@@ -160,19 +144,7 @@ impl CloudServer {
     }
 }
 
-impl Drop for CloudServer {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) {
-    let Ok(listener) = TcpListener::from_std(listener) else { return };
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
         let _ = stream.set_nodelay(true);
         let shared = shared.clone();

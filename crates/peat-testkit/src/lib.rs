@@ -1,6 +1,7 @@
 //! Fakes and harnesses for Peat's own tests.
 
 pub mod aws;
+mod background;
 pub mod clock;
 pub mod cloud;
 pub mod conformance;

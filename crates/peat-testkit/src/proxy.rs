@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+
+use crate::background::{Background, LOCAL};
 
 /// The first request of a connection to the proxy.
 #[derive(Clone, Debug)]
@@ -29,10 +29,8 @@ struct Shared {
 
 /// A running proxy. It stops when dropped.
 pub struct Proxy {
-    address: SocketAddr,
+    background: Background,
     shared: Arc<Shared>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
@@ -44,26 +42,14 @@ impl Proxy {
     pub fn start(upstream: SocketAddr, login: Option<&str>) -> std::io::Result<Self> {
         let wanted = login.map(|login| format!("Basic {}", BASE64_STANDARD.encode(login)));
         let shared = Arc::new(Shared { wanted, upstream, log: Mutex::default() });
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let (stop, stopped) = oneshot::channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let of_thread = shared.clone();
-        let thread = std::thread::Builder::new().name("proxy".to_owned()).spawn(move || {
-            runtime.block_on(async move {
-                tokio::select! {
-                    () = serve(listener, of_thread) => {}
-                    _ = stopped => {}
-                }
-            });
-        })?;
-        Ok(Self { address, shared, stop: Some(stop), thread: Some(thread) })
+        let background = Background::start("proxy", LOCAL, move |listener| serve(listener, of_thread))?;
+        Ok(Self { background, shared })
     }
 
     /// `127.0.0.1:port`
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.background.address()
     }
 
     /// The first request of each connection so far.
@@ -72,19 +58,7 @@ impl Proxy {
     }
 }
 
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) {
-    let Ok(listener) = TcpListener::from_std(listener) else { return };
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
         let shared = shared.clone();
         tokio::spawn(async move {

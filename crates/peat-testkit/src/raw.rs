@@ -1,13 +1,12 @@
 //! A server that says exactly what a test wants, byte for byte: for what no framework would send.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use peat_types::Env;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+
+use crate::background::{Background, LOCAL};
 
 /// Part of an answer.
 #[derive(Clone, Debug)]
@@ -55,10 +54,8 @@ struct Shared {
 
 /// A running server. It stops when dropped.
 pub struct RawServer {
-    address: SocketAddr,
+    background: Background,
     shared: Arc<Shared>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl RawServer {
@@ -80,26 +77,14 @@ impl RawServer {
     ) -> std::io::Result<Self> {
         let env = Env::system([]);
         let shared = Arc::new(Shared { answer: Box::new(answer), pace, log: Mutex::default(), env });
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let (stop, stopped) = oneshot::channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let of_thread = shared.clone();
-        let thread = std::thread::Builder::new().name("raw-server".to_owned()).spawn(move || {
-            runtime.block_on(async move {
-                tokio::select! {
-                    () = serve(listener, of_thread) => {}
-                    _ = stopped => {}
-                }
-            });
-        })?;
-        Ok(Self { address, shared, stop: Some(stop), thread: Some(thread) })
+        let background = Background::start("raw-server", LOCAL, move |listener| serve(listener, of_thread))?;
+        Ok(Self { background, shared })
     }
 
     /// `http://127.0.0.1:port`
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.background.address())
     }
 
     /// The environment variables that lead an S3 client here.
@@ -119,19 +104,7 @@ impl RawServer {
     }
 }
 
-impl Drop for RawServer {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) {
-    let Ok(listener) = TcpListener::from_std(listener) else { return };
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     let mut connection = 0;
     while let Ok((stream, _)) = listener.accept().await {
         let _ = stream.set_nodelay(true);

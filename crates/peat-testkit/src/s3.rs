@@ -8,7 +8,6 @@ pub(crate) mod script;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -21,10 +20,11 @@ use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, HttpError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 pub use script::{Canned, Fault};
 
+use crate::background::Background;
 use crate::liars::Lie;
 use crate::tls::ServerTls;
 use bucket::Buckets;
@@ -112,11 +112,9 @@ impl Shared {
 
 /// A running server. It stops when dropped.
 pub struct S3Server {
-    address: SocketAddr,
+    background: Background,
     secure: bool,
     shared: Arc<Shared>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl S3Server {
@@ -141,31 +139,20 @@ impl S3Server {
             open: AtomicUsize::new(0),
             env,
         });
-        let listener = std::net::TcpListener::bind((address, 0))?;
-        listener.set_nonblocking(true)?;
-        let (address, secure) = (listener.local_addr()?, tls.is_some());
-        let (stop, stopped) = oneshot::channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let secure = tls.is_some();
         let of_thread = shared.clone();
-        let thread = std::thread::Builder::new().name("s3-server".to_owned()).spawn(move || {
-            runtime.block_on(async move {
-                tokio::select! {
-                    () = serve(listener, of_thread, tls) => {}
-                    _ = stopped => {}
-                }
-            });
-        })?;
-        Ok(Self { address, secure, shared, stop: Some(stop), thread: Some(thread) })
+        let background = Background::start("s3-server", address, move |listener| serve(listener, of_thread, tls))?;
+        Ok(Self { background, secure, shared })
     }
 
     /// `http://127.0.0.1:port`, or `https:` with TLS.
     pub fn endpoint(&self) -> String {
-        format!("{}://{}", if self.secure { "https" } else { "http" }, self.address)
+        format!("{}://{}", if self.secure { "https" } else { "http" }, self.background.address())
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.background.address()
     }
 
     /// Closes every connection, as load balancers do with idle ones, and waits until that is done.
@@ -247,19 +234,7 @@ impl S3Server {
     }
 }
 
-impl Drop for S3Server {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>, tls: Option<ServerTls>) {
-    let Ok(listener) = TcpListener::from_std(listener) else { return };
+async fn serve(listener: TcpListener, shared: Arc<Shared>, tls: Option<ServerTls>) {
     let service = {
         let mut builder = S3ServiceBuilder::new(shared.buckets.clone());
         builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
