@@ -93,6 +93,7 @@ impl Reporter for Progress {
                 self.printer.warning(&format!("going on after {away}"));
             }
             Event::Hydrating { done, of } => self.counting(&mut state, "downloading", done, of),
+            Event::Copying { done, of } => self.counting(&mut state, "copying", done, of),
             Event::Collecting { done, of } => self.counting(&mut state, "removing", done, of),
             // Healed by itself: for the log, not for the person.
             Event::Rebuilt { why } => tracing::info!(why, "state.db was rebuilt"),

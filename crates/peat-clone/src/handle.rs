@@ -32,7 +32,7 @@ const MAINTENANCE: Duration = Duration::from_secs(600);
 ///
 /// (Not called `Clone`, which is a trait that every module has in scope.)
 #[derive(Clone)]
-pub struct LocalClone(Arc<Inner>);
+pub struct LocalClone(pub(crate) Arc<Inner>);
 
 /// What all rooms of this crate work with.
 pub(crate) struct Inner {
@@ -292,7 +292,7 @@ impl LocalClone {
         self.0.ledger.gc(plan, &self.collecting(keep), &progress).await
     }
 
-    fn collecting(&self, keep: Duration) -> Collecting {
+    pub(crate) fn collecting(&self, keep: Duration) -> Collecting {
         Collecting { author: self.0.author(), keep, patience: MAINTENANCE }
     }
 

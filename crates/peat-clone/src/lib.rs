@@ -15,6 +15,7 @@ mod identity;
 mod item;
 mod journal;
 mod lease;
+mod moving;
 mod options;
 mod planner;
 mod report;
@@ -27,6 +28,7 @@ pub use handle::LocalClone;
 pub use item::{Item, Pulled, Scope, UnitInfo};
 pub use journal::NOT_JOURNALLED;
 pub use lease::{Capability, Grant, LeaseMode, NewRun, Run};
+pub use moving::Standing;
 pub use options::{Durability, Event, Holder, Hydration, NewNamespace, Options, Reporter, Silent};
 pub use planner::{Interrupted, Plan, PlanContent, PlanOp, Planner, Refusal, View};
 pub use report::{Finding, LeaseInfo};
@@ -34,6 +36,6 @@ pub use watch::{Jumped, Watch, WatchOptions, Watched, WatchedChange};
 
 // What a caller needs to read the answers of this room.
 pub use peat_ledger::{
-    Checkpoint, Collected, Doomed, FileRow, GcPlan, Lease, LogLine, NsInfo, ObjectKind, OpRecord, Params, Rank, Tail,
-    Together, TxHead, TxKind, UnitOps, Verified,
+    Ancestor, Checkpoint, Collected, Copied, CopyPlan, Doomed, FileRow, GcPlan, Lease, LogLine, Moved, NsInfo,
+    ObjectKind, OpRecord, Params, Rank, Tail, Together, TxHead, TxKind, UnitOps, Verified,
 };

@@ -148,6 +148,13 @@ pub enum Event<'a> {
         /// Items in all.
         of: u64,
     },
+    /// A ledger is being copied to another store.
+    Copying {
+        /// Objects done.
+        done: u64,
+        /// Objects in all.
+        of: u64,
+    },
     /// Garbage is being removed from the store.
     Collecting {
         /// Objects done.

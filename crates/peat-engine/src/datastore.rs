@@ -1,5 +1,6 @@
 //! The datastore as a whole: setting it up, synchronising, looking into its ledger.
 
+mod extension;
 mod maintain;
 mod setup;
 

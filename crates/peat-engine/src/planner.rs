@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use peat_clone::{Change, Interrupted, Plan, PlanContent, PlanOp, Planner, Rank, Refusal, View};
+use peat_clone::{Change, Interrupted, Plan, PlanOp, Planner, Rank, Refusal, View};
 use peat_types::{Error, ItemPath, Kind, Result, Timestamp, Unit};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -28,8 +28,6 @@ pub(crate) const START: &str = "run.start";
 pub(crate) const END: &str = "run.end";
 /// Everything a model produced goes.
 pub(crate) const DELETE: &str = "model.delete";
-/// Items of another ledger come in as they are: payload [`ImportItem`]s.
-pub(crate) const IMPORT: &str = "model.import";
 
 /// The start or the end of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -91,18 +89,6 @@ pub(crate) struct Written {
     pub path: String,
 }
 
-/// An item of another ledger.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ImportItem {
-    pub path: ItemPath,
-    pub rank: Rank,
-    pub executable: bool,
-    /// Index of the content.
-    pub content: usize,
-    /// BLAKE3 of the content.
-    pub hash: peat_types::Hash,
-}
-
 /// Versions and outputs among paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
@@ -151,7 +137,6 @@ impl Planner for DomainPlanner {
             START => plan_start(&payload(change)?, unit, view).await,
             END => plan_end(change, payload(change)?, unit, view).await,
             DELETE => plan_delete(unit, view).await,
-            IMPORT => plan_import(payload(change)?, unit, view),
             other => Err(refused(
                 Error::new(Kind::Unsupported, format!("this version of Peat does not know changes of kind '{other}'"))
                     .with_code("unsupported_version")
@@ -275,34 +260,6 @@ async fn plan_delete(unit: &Unit, view: &dyn View) -> Result<Plan, Refusal> {
         if !item.path.as_str().starts_with("leases/") {
             plan.ops.push(PlanOp::Delete { unit: unit.clone(), path: item.path });
         }
-    }
-    Ok(plan)
-}
-
-fn plan_import(items: Vec<ImportItem>, unit: &Unit, view: &dyn View) -> Result<Plan, Refusal> {
-    let mut plan = Plan::default();
-    for item in items {
-        if let Some(there) = view.item(unit, &item.path)? {
-            if there.hash() == item.hash {
-                continue;
-            }
-            return Err(refused(
-                Error::new(
-                    Kind::Conflict,
-                    format!("{} exists in the shared datastore with another content", item.path),
-                )
-                .with_hint(
-                    "another checkout brought its own history of this model; 'peat data versions <model> <name>' there shows it",
-                ),
-            ));
-        }
-        plan.ops.push(PlanOp::Put {
-            unit: unit.clone(),
-            path: item.path,
-            rank: item.rank,
-            executable: item.executable,
-            content: PlanContent::Journalled(item.content),
-        });
     }
     Ok(plan)
 }

@@ -24,9 +24,10 @@ pub use model::{
 pub use repo::{GitignoreAction, InitReport};
 pub use run::{Artifact, CancelReport, CancelledRun, RunReport, RunStatus};
 pub use store::{
-    CheckpointMade, DatastoreGc, DatastoreSetup, DatastoreStatus, DoctorFinding, DoctorReport, FreedObjects, LedgerCat,
-    LedgerLs, LedgerMaintain, LedgerObject, LedgerVerify, LockHolder, LockReleased, LockStatus, LogEntry, LogReport,
-    LogTransaction, PendingChange, PendingDone, PendingList, PendingShow, StatusReport, SyncReport,
+    CheckpointMade, DatastoreCleanup, DatastoreGc, DatastoreSetup, DatastoreStatus, DoctorFinding, DoctorReport,
+    FreedObjects, LedgerCat, LedgerLs, LedgerMaintain, LedgerObject, LedgerVerify, LockHolder, LockReleased,
+    LockStatus, LogEntry, LogReport, LogTransaction, PendingChange, PendingDone, PendingList, PendingShow, SetupAction,
+    StatusReport, SyncReport,
 };
 pub use watch::{WatchChange, WatchData, WatchEvent, WatchItem, WatchOutput, WatchUnit};
 

@@ -6,6 +6,7 @@ mod support;
 use std::fs;
 use std::sync::atomic::Ordering;
 
+use peat_engine::report::SetupAction;
 use peat_engine::{Datastore, InitRequest, Repo, SetupRequest};
 use peat_types::Kind;
 use serde_json::json;
@@ -80,8 +81,9 @@ async fn setup_takes_the_private_history_along() {
     let before = repo.data_get(&get("result")).await.unwrap();
     let private = repo.clone_of().await.unwrap().items(&made_unit(&made.id), "").unwrap();
     let report = repo.datastore_setup(&setup("memory:", "ops")).await.unwrap();
-    assert_eq!((report.created, report.units_copied, report.items_copied), (true, 1, 12));
-    assert!(report.kept_private_store.unwrap().is_dir());
+    // Twelve items and the lease.
+    assert_eq!((report.created, report.units_copied, report.items_copied), (true, 1, 13));
+    assert!(report.kept.unwrap().ends_with("/.peat/store"));
     let marker = fs::read_to_string(machine.dir.path().join(".peat.yaml")).unwrap();
     assert!(marker.contains("url:") && marker.contains("namespace: ops"), "{marker}");
 
@@ -136,7 +138,7 @@ async fn setup_can_be_repeated_after_a_failure_and_changes_nothing_before() {
     repo.datastore_setup(&setup("memory:", "ops")).await.unwrap();
     fs::write(&marker, &before).unwrap();
     let again = machine.repo().datastore_setup(&setup("memory:", "ops")).await.unwrap();
-    assert!(!again.created);
+    assert_eq!((again.created, again.action), (false, SetupAction::Follow));
     assert_eq!(machine.repo().data_versions("m", "result", false).await.unwrap().total, 1);
 }
 
@@ -166,7 +168,8 @@ async fn two_histories_of_one_model_are_not_mixed() {
     go(&repo_b, json!({"n": 2})).await;
     repo.datastore_setup(&setup("memory:", "ops")).await.unwrap();
     let error = repo_b.datastore_setup(&setup("memory:", "ops")).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Conflict, "{error:?}");
+    assert_eq!((error.kind(), error.code()), (Kind::Conflict, "two_histories"), "{error:?}");
+    assert!(hints(&error).contains("--skip-migration"), "{}", hints(&error));
     assert_eq!(bob.repo().marker().datastore, None);
     let skip = SetupRequest { skip_migration: true, ..setup("memory:", "ops") };
     let report = repo_b.datastore_setup(&skip).await.unwrap();

@@ -10,6 +10,7 @@ mod key;
 mod local;
 mod log;
 mod maintain;
+mod moving;
 mod neighbours;
 mod page;
 mod pages;
@@ -29,6 +30,8 @@ use peat_types::{
 };
 
 pub use self::maintain::{Checkpoint, Checkpointing, Collected, Collecting, Doomed, GcPlan, ObjectKind, Tail};
+
+pub use self::moving::{Copied, CopyPlan};
 
 use self::busy::Busy;
 use self::commit::Attempt;

@@ -8,10 +8,11 @@ mod ledger;
 mod model;
 
 pub use ledger::{
-    Checkpoint, Checkpointing, Collected, Collecting, Commit, Dead, Doomed, Follow, GcPlan, Held, Ledger, LogLine,
-    Neighbours, NewLedger, News, ObjectKind, Page, Scoped, Tail, Together, Turn, Verified,
+    Checkpoint, Checkpointing, Collected, Collecting, Commit, Copied, CopyPlan, Dead, Doomed, Follow, GcPlan, Held,
+    Ledger, LogLine, Neighbours, NewLedger, News, ObjectKind, Page, Scoped, Tail, Together, Turn, Verified,
 };
 pub use model::{
-    Beat, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, Mark, NewContent, NsInfo, Op, OpRecord,
-    PageCache, Params, Rank, Ref, Ring, Root, Segment, State, TxHead, TxKind, TxUnit, UnitOps, UnitRow,
+    Ancestor, Beat, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, Mark, Moved, NewContent,
+    NsInfo, Op, OpRecord, PageCache, Params, Rank, Ref, Ring, Root, Segment, State, TxHead, TxKind, TxUnit, UnitOps,
+    UnitRow,
 };

@@ -18,9 +18,9 @@ pub struct NsInfo {
     pub namespace: Namespace,
     /// `repoId` of the repository that owns the namespace.
     pub owner: String,
-    /// The ledger this one was copied from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<LedgerId>,
+    /// The ledgers whose entries this one goes on from, oldest first; empty for one that was not moved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub origin: Vec<Ancestor>,
     /// When it was created; informational.
     pub created: Timestamp,
     /// Limits every client of this ledger keeps.
@@ -28,6 +28,40 @@ pub struct NsInfo {
     /// What the capability probe found; opaque here.
     #[serde(default)]
     pub probe: serde_json::Value,
+}
+
+impl NsInfo {
+    /// The ledger that the entry in a slot names: this one, or the ancestor whose entries reach so far.
+    pub fn ledger_at(&self, seq: Seq) -> LedgerId {
+        self.origin.iter().find(|from| seq <= from.upto).map_or(self.ledger, |from| from.ledger)
+    }
+
+    /// Whether it is that ledger, or what became of it.
+    pub fn comes_from(&self, ledger: LedgerId) -> bool {
+        self.ledger == ledger || self.origin.iter().any(|from| from.ledger == ledger)
+    }
+}
+
+/// A ledger that was moved: its entries are the first ones of the ledger that took its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ancestor {
+    /// Identity it had.
+    pub ledger: LedgerId,
+    /// Its last entry that counts.
+    pub upto: Seq,
+}
+
+/// Where a ledger went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved {
+    /// URL of the store that holds it from here on.
+    pub url: String,
+    /// The namespace in it.
+    pub namespace: Namespace,
+    /// Identity of the ledger there.
+    pub ledger: LedgerId,
+    /// The last entry that it took along.
+    pub upto: Seq,
 }
 
 /// Limits that hold for one ledger. Sizes in bytes, times in milliseconds.
@@ -178,7 +212,7 @@ impl TxKind {
     /// Whether it changes where things are and how long they are kept, but nothing that is there. Such a transaction names
     /// no unit; it is neither staged nor carried.
     pub fn is_maintenance(self) -> bool {
-        matches!(self, Self::Checkpoint | Self::Gc)
+        matches!(self, Self::Moved | Self::Checkpoint | Self::Gc)
     }
 }
 
@@ -400,6 +434,8 @@ pub struct Root {
     pub checkpoint: Option<Ref>,
     /// Bytes of the sections since the last checkpoint: tells when the next one is due.
     pub tail: u64,
+    /// Where the ledger went; then nobody writes here any more.
+    pub moved: Option<Moved>,
     /// Unknown non-critical keys and their CBOR values, carried forward byte for byte.
     pub unknown: Vec<(u32, Vec<u8>)>,
 }

@@ -21,6 +21,8 @@ mod help;
 mod history;
 #[path = "protocol/local.rs"]
 mod local;
+#[path = "protocol/moving.rs"]
+mod moving;
 #[path = "protocol/neighbours.rs"]
 mod neighbours;
 #[path = "protocol/read.rs"]

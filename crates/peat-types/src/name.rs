@@ -5,7 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, ItemPath};
 
-/// Slug of a namespace: `[a-z0-9][a-z0-9-]{0,62}`. Always present; `default` unless given.
+/// Names of folders of a ledger: a namespace of that name could be taken for one of them.
+const RESERVED: [&str; 4] = ["log", "pack", "tx", "beat"];
+
+/// Slug of a namespace: `[a-z0-9][a-z0-9-]{0,62}`, and no name of a ledger's folders. Always present; `default` unless
+/// given.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Namespace(String);
@@ -34,6 +38,12 @@ impl FromStr for Namespace {
             return Err(Error::invalid(format!("'{text}' is not a namespace name")).with_hint(
                 "use 1 to 63 lower-case letters, digits and hyphens, not starting with a hyphen, such as 'infra'",
             ));
+        }
+        if RESERVED.contains(&text) {
+            return Err(Error::invalid(format!(
+                "'{text}' cannot be the name of a namespace: a ledger has a folder of that name"
+            ))
+            .with_hint("choose another name, such as 'infra'"));
         }
         Ok(Self(text.to_owned()))
     }

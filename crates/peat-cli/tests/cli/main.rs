@@ -13,6 +13,7 @@ mod hints;
 mod interrupt;
 mod killed;
 mod licences;
+mod moving;
 mod peers;
 mod repos;
 mod runs;

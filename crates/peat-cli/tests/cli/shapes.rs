@@ -36,6 +36,8 @@ const COMMANDS: &[&str] = &[
     "ledger verify --json",
     "ledger maintain --json --force",
     "datastore gc --json --dry-run",
+    "datastore setup filesystem --path ../shared --dry-run --json",
+    "datastore setup filesystem --path ../shared --json",
     "model delete m --force --json",
 ];
 

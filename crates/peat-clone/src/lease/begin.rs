@@ -237,6 +237,6 @@ impl Begin {
 }
 
 fn not_started(error: Error) -> Error {
-    let code = error.kind().code();
+    let code = if error.has_code("moved") { "moved" } else { error.kind().code() };
     error.context("the run was not started").with_code(code)
 }

@@ -35,12 +35,23 @@ pub(crate) enum Look {
 
 impl Inner {
     /// A head to build upon, with `units` right as of it.
+    ///
+    /// # Errors
+    /// `Conflict` with code `moved` when the ledger went elsewhere: nothing can be built there any more.
     pub(crate) async fn base(&self, units: &[Unit], look: Look) -> Result<Base> {
         let mut look = look;
         for _ in 0..RETRIES {
             self.look(look).await?;
             match self.level(units).await {
-                Ok(Some(base)) => return Ok(base),
+                Ok(Some(base)) => {
+                    return base
+                        .state
+                        .root
+                        .moved
+                        .as_ref()
+                        .map_or(Ok(()), |to| Err(self.ledger.gone_to(to)))
+                        .map(|()| base);
+                }
                 // Another process of this clone moved on meanwhile.
                 Ok(None) => look = Look::IfOld,
                 Err(error) if Ledger::is_gone(&error) => look = Look::List,

@@ -1,109 +1,188 @@
-//! `peat datastore setup`: from a private ledger, or none, to a shared one.
+//! `peat datastore setup`: making, joining or following a shared ledger, or moving one to another store.
 //!
-//! Nothing is ever moved or dropped: the private ledger stays where it is. What it holds is committed to the shared one as
-//! ordinary changes, item by item as it is, so versions, ids and times are kept; its log entries are not. That is safe to
-//! repeat: what is there already with the same content is left alone, and another content is refused. The marker is
-//! switched last, so that a failure at any point leaves the repository as it was.
+//! First everything is looked at and a plan made; nothing is changed by that. A move copies the objects of the ledger, closes
+//! it where it was, opens the copy, and only then switches the marker: killed anywhere, one of both can be read, and the same
+//! command goes on where it stopped. See `docs/design/011-moving.md`.
+
+mod cleanup;
+mod inspect;
+mod plan;
+mod previous;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use peat_clone::{Item, LocalClone, NewChange, NewNamespace, OnRefusal, Scope};
-use peat_objects::Range;
-use peat_types::{Error, Kind, Namespace, Result, Unit};
+use peat_clone::{Copied, LocalClone, NewNamespace, NsInfo, Scope};
+use peat_types::{Error, Kind, Result};
 use serde_json::Value;
 
-use crate::planner::{self, DomainPlanner, ImportItem};
-use crate::repo::{Datastore, MARKER, Place, options, place, with_datastore};
-use crate::report::DatastoreSetup;
+use self::plan::{Action, Plan};
+use crate::planner::DomainPlanner;
+use crate::repo::{Datastore, MARKER, Place, options, with_datastore};
+use crate::report::{DatastoreSetup, SetupAction};
 use crate::{Repo, files};
-
-/// Bytes and items of one change of a copy.
-const BATCH: (u64, usize) = (4 << 20, 256);
 
 /// `peat datastore setup`.
 #[derive(Clone, Debug, Default)]
 pub struct SetupRequest {
     /// The datastore to use from now on.
     pub datastore: Datastore,
-    /// `--skip-migration`: the private ledger is not copied.
+    /// `--skip-migration`: what is in the present datastore stays where it is.
     pub skip_migration: bool,
-}
-
-#[derive(Default)]
-struct Copied {
-    units: u64,
-    items: u64,
-    bytes: u64,
+    /// `--dry-run`: only the plan.
+    pub dry_run: bool,
 }
 
 impl Repo {
-    /// Makes or joins the namespace of a shared store, copies what the private ledger holds, and switches the marker.
+    /// Makes, joins or follows the namespace of a store, or moves the present ledger there, and switches the marker.
     ///
     /// # Errors
-    /// `Invalid` for settings, `AlreadyExists` when the namespace belongs to another repository, `Unsupported` when the
-    /// store cannot keep a ledger, `Conflict` when pending changes or running methods forbid a copy.
+    /// `Invalid` for settings, and for a place that holds something else; `AlreadyExists` when the namespace belongs to
+    /// another repository; `Unsupported` when the store cannot keep a ledger; `Conflict` when pending changes or another
+    /// history forbid it, `Contended` for runs in progress.
     pub async fn datastore_setup(&self, request: &SetupRequest) -> Result<DatastoreSetup> {
-        let host = self.host();
-        let repo_id = &self.marker().repo_id;
-        request.datastore.hydration()?;
-        let namespace: Namespace = request.datastore.namespace()?;
-        let target = place(host, self.root(), repo_id, Some(&request.datastore))?;
-        let own = self.root().join(crate::LOCAL).join("store");
-        if target.opened.folder.as_ref() == Some(&own) {
-            return Err(Error::invalid("that is the private datastore of this repository")
-                .with_hint("choose a folder outside .peat/, or a bucket: 'peat datastore setup s3://bucket/prefix'"));
+        let plan = Box::pin(self.plan_setup(request)).await?;
+        let mut report = self.describe(request, &plan)?;
+        if !request.dry_run {
+            Box::pin(self.carry_out(request, &plan, &mut report)).await?;
         }
-        let known = own.is_dir() || LocalClone::has_seen_a_ledger(&self.root().join(crate::LOCAL));
-        let copy = self.marker().datastore.is_none() && !request.skip_migration && known;
-        if copy {
-            self.copyable().await?;
+        Ok(report)
+    }
+
+    fn describe(&self, request: &SetupRequest, plan: &Plan<'_>) -> Result<DatastoreSetup> {
+        let (action, copy) = match &plan.action {
+            Action::Create => (SetupAction::Create, None),
+            Action::Join(_) => (SetupAction::Join, None),
+            Action::Follow(_) => (SetupAction::Follow, None),
+            Action::Move(copy) => (SetupAction::Move, Some(copy)),
+        };
+        let source = plan.source.as_ref();
+        Ok(DatastoreSetup {
+            kind: plan.target.opened.kind.to_owned(),
+            url: plan.target.opened.url.clone(),
+            namespace: plan.target.namespace.clone(),
+            action,
+            dry_run: request.dry_run,
+            ledger: plan.there().map(|info| info.ledger),
+            created: matches!(action, SetupAction::Create | SetupAction::Move),
+            clone_path: plan.target.dir.clone(),
+            from: source.filter(|_| copy.is_some()).map(|source| source.place.opened.url.clone()),
+            units_copied: copy.map_or(0, |copy| copy.root.units),
+            items_copied: copy.map_or(0, |copy| copy.root.files),
+            objects_copied: copy.map_or(0, |copy| copy.objects.len() as u64),
+            bytes_copied: copy.map_or(0, peat_clone::CopyPlan::bytes),
+            objects_there: copy.map_or(0, |copy| copy.there.0),
+            pending_taken: 0,
+            files_pulled: None,
+            bytes_pulled: None,
+            kept: self.kept(request, plan),
+            probe: plan.there().map_or(Value::Null, |info| info.probe.clone()),
+            warnings: plan.warnings.clone(),
+        })
+    }
+
+    /// Where something stays behind.
+    fn kept(&self, request: &SetupRequest, plan: &Plan<'_>) -> Option<String> {
+        match &plan.source {
+            Some(source) => Some(source.place.opened.url.clone()),
+            None if request.skip_migration => match &self.marker().datastore {
+                None => plan.private.clone(),
+                Some(before) => Some(before.url.clone()),
+            },
+            None => None,
         }
-        target.make_folder()?;
-        let store = target.opened.within(namespace.as_str())?;
-        let created = store.get("ns.json", Range::All).await?.is_none();
-        // Who joins may only be allowed to read, and whoever created the namespace has asked already.
-        let probe = if created { host.stores.probe(&store, &host.env).await? } else { Value::Null };
-        let new = NewNamespace { params: host.params.clone(), probe };
-        let planner = Arc::new(DomainPlanner::of(self.root()));
-        let shared = LocalClone::create(options(host, &target, repo_id)?, host.env.clone(), planner, new)
-            .await
-            .map_err(|e| taken(e, &target))?;
-        let mut warnings = Vec::new();
-        let mut copied = Copied::default();
-        let mut kept = None;
-        match &self.marker().datastore {
-            Some(before) if before.url != request.datastore.url || before.namespace()? != namespace => {
-                warnings.push(format!("what is in {} stays there and is not copied", before.url));
-            }
-            Some(_) => {}
-            None if copy => {
-                copied = self.copy_private(&shared).await?;
-                kept = Some(own);
-            }
-            None => {
-                if own.is_dir() {
-                    warnings.push("the private datastore was not copied".to_owned());
-                    kept = Some(own);
+    }
+
+    async fn carry_out(&self, request: &SetupRequest, plan: &Plan<'_>, report: &mut DatastoreSetup) -> Result<()> {
+        let env = &self.host().env;
+        let target = &plan.target;
+        let info = match &plan.action {
+            Action::Create | Action::Move(_) => {
+                target.make_folder()?;
+                let store = target.opened.within(target.namespace.as_str())?;
+                // Who joins may only be allowed to read, and whoever made the namespace has asked already.
+                let probe = self.host().stores.probe(&store, env).await?;
+                match &plan.action {
+                    Action::Move(_) => Some(self.relocate(plan, &probe, report).await?),
+                    _ => {
+                        report.probe = probe;
+                        None
+                    }
                 }
             }
+            Action::Join(info) | Action::Follow(info) => Some(info.clone()),
+        };
+        env.step("setup.there").await;
+        let shared = self.open_target(target, info.is_none(), report).await?;
+        if let Some(info) = info.filter(|info| info.ledger != shared.info().ledger) {
+            return Err(Error::damaged(format!(
+                "{} knows {} as ledger {}, but it holds {}",
+                target.dir.display(),
+                target.opened.url,
+                shared.info().ledger,
+                info.ledger
+            ))
+            .with_code("fork")
+            .with_hint(format!("if the store was replaced on purpose, move {} away first", target.dir.display())));
         }
+        report.ledger = Some(shared.info().ledger);
+        report.probe = shared.info().probe.clone();
+        if let (Some(source), Action::Move(_) | Action::Follow(_)) = (&plan.source, &plan.action) {
+            report.pending_taken = shared.take_journal(&source.place.dir)?;
+            previous::remember(self, target)?;
+        }
+        env.step("setup.taken").await;
         // The canonical spelling, so that every checkout means the same clone.
         self.switch(&Datastore { url: target.opened.url.clone(), ..request.datastore.clone() })?;
-        Ok(DatastoreSetup {
-            kind: target.opened.kind.to_owned(),
-            url: target.opened.url,
-            namespace,
-            ledger: shared.info().ledger,
-            created,
-            clone_path: target.dir,
-            items_copied: copied.items,
-            bytes_copied: copied.bytes,
-            units_copied: copied.units,
-            kept_private_store: kept,
-            probe: shared.info().probe.clone(),
-            warnings,
-        })
+        env.step("setup.switched").await;
+        match shared.pull(&Scope::All).await {
+            Ok(pulled) => {
+                report.files_pulled = Some(pulled.items);
+                report.bytes_pulled = Some(pulled.bytes);
+            }
+            Err(error) => report.warnings.push(format!(
+                "the datastore is set up, but not everything could be fetched yet ({error}): 'peat datastore sync --pull' goes on"
+            )),
+        }
+        Ok(())
+    }
+
+    async fn open_target(&self, target: &Place, new: bool, report: &DatastoreSetup) -> Result<LocalClone> {
+        let host = self.host();
+        let planner = Arc::new(DomainPlanner::of(self.root()));
+        let options = options(host, target, &self.marker().repo_id)?;
+        if !new {
+            return LocalClone::open(options, host.env.clone(), planner).await;
+        }
+        let new = NewNamespace { params: host.params.clone(), probe: report.probe.clone() };
+        LocalClone::create(options, host.env.clone(), planner, new)
+            .await
+            .map_err(|error| if error.kind() == Kind::AlreadyExists { plan::taken(error, target) } else { error })
+    }
+
+    /// Copies the ledger, closes it where it is, and opens the copy.
+    async fn relocate(&self, plan: &Plan<'_>, probe: &Value, report: &mut DatastoreSetup) -> Result<NsInfo> {
+        let (target, Some(source)) = (&plan.target, &plan.source) else {
+            return Err(Error::internal("a move from nowhere"));
+        };
+        let again = |error: Error| {
+            error.with_hint(format!(
+                "it is safe to run it again: 'peat datastore setup {} --namespace {}' goes on where it stopped",
+                target.opened.url, target.namespace
+            ))
+        };
+        let store = target.opened.within(target.namespace.as_str())?;
+        let going = source.standing.moved.is_some();
+        if !going {
+            plan::at_rest(source.clone).await?;
+        }
+        let copy = source.clone.plan_copy(Some(&store)).await?;
+        let copied: Copied = source.clone.copy(&store, &copy).await.map_err(again)?;
+        (report.objects_copied, report.bytes_copied) = (copied.objects, copied.bytes);
+        if !going {
+            // It took a while.
+            plan::at_rest(source.clone).await?;
+        }
+        source.clone.move_to(&store, &target.opened.url, &target.namespace, probe).await.map_err(again)
     }
 
     fn switch(&self, datastore: &Datastore) -> Result<()> {
@@ -112,93 +191,4 @@ impl Repo {
             .ok_or_else(|| Error::not_found(format!("{MARKER} went away")).with_code("not_a_repo"))?;
         files::write(&self.host().env, &path, with_datastore(&text, datastore)?.as_bytes())
     }
-
-    /// Whether the private ledger is at rest, so that a copy of it is whole.
-    async fn copyable(&self) -> Result<()> {
-        let private = self.clone_of().await?;
-        // What is copied is what this clone knows, and its index may have just been built anew.
-        private.pull(&Scope::All).await?;
-        let pending = private.pending()?;
-        if !pending.is_empty() {
-            return Err(Error::new(
-                Kind::Conflict,
-                format!(
-                    "{} changes of this machine are not in the private datastore yet, so it cannot be copied whole",
-                    pending.len()
-                ),
-            )
-            .with_hint("settle them with 'peat datastore sync --push', or decide about them: 'peat pending list'"));
-        }
-        if let Some(info) = private.leases()?.into_iter().find(|info| info.lease.held) {
-            return Err(Error::new(
-                Kind::Contended,
-                format!("a run by {}@{} is in progress since {}", info.lease.user, info.lease.host, info.lease.since),
-            )
-            .with_hint("wait for its end, or end it with 'peat model cancel --all', then run the command again"));
-        }
-        Ok(())
-    }
-
-    async fn copy_private(&self, shared: &LocalClone) -> Result<Copied> {
-        let private = self.clone_of().await?;
-        let mut copied = Copied::default();
-        for info in private.units()? {
-            let mut items = private.items(&info.unit, "")?;
-            items.retain(|item| !item.path.as_str().starts_with("leases/"));
-            if items.is_empty() {
-                continue;
-            }
-            copied.units += 1;
-            copy_unit(private, shared, &info.unit, &items, &mut copied).await?;
-            // Believed only when seen.
-            for item in &items {
-                let there = shared.item(&info.unit, &item.path)?;
-                if there.is_none_or(|there| there.hash() != item.hash()) {
-                    return Err(Error::damaged(format!("{} did not arrive in the shared datastore", item.path)));
-                }
-            }
-        }
-        Ok(copied)
-    }
-}
-
-async fn copy_unit(from: &LocalClone, to: &LocalClone, unit: &Unit, items: &[Item], copied: &mut Copied) -> Result<()> {
-    let (mut batch, mut contents, mut bytes): (Vec<ImportItem>, Vec<Bytes>, u64) = (Vec::new(), Vec::new(), 0);
-    for (i, item) in items.iter().enumerate() {
-        let content = from.content(item).await?;
-        bytes += content.len() as u64;
-        batch.push(ImportItem {
-            path: item.path.clone(),
-            rank: item.rank,
-            executable: item.row.executable,
-            content: contents.len(),
-            hash: item.hash(),
-        });
-        contents.push(content);
-        if bytes >= BATCH.0 || batch.len() >= BATCH.1 || i + 1 == items.len() {
-            copied.items += batch.len() as u64;
-            copied.bytes += bytes;
-            let payload = serde_json::to_value(std::mem::take(&mut batch))
-                .map_err(|e| Error::internal("a copy cannot be described").with_source(e))?;
-            let mut change = NewChange::new(planner::IMPORT, vec![unit.clone()], payload);
-            change.contents = std::mem::take(&mut contents);
-            change.message = format!("copy {unit} from the private datastore");
-            change.on_refusal = OnRefusal::Drop;
-            to.commit(change).await.map_err(|e| {
-                e.context("the private datastore was not copied; the repository was left as it was")
-                    .with_hint("'peat datastore setup <url>' can be run again: what arrived is not copied twice")
-            })?;
-            bytes = 0;
-        }
-    }
-    Ok(())
-}
-
-fn taken(error: Error, target: &Place) -> Error {
-    if error.kind() != Kind::AlreadyExists {
-        return error;
-    }
-    error
-        .context(format!("namespace '{}' of {} belongs to another repository", target.namespace, target.opened.url))
-        .with_hint(format!("choose another one: 'peat datastore setup {} --namespace NAME'", target.opened.url))
 }

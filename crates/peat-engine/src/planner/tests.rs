@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use peat_clone::{FileRow, Item, Lease};
+use peat_clone::{FileRow, Item, Lease, PlanContent};
 use peat_types::{ChangeId, CloneId, Env, Hash, InstanceId, RunNonce, Seq};
 
 use super::*;
@@ -205,24 +205,6 @@ async fn what_a_dead_run_left_is_marked() {
     fake.files.insert(path.clone(), (Rank::Current, serde_json::to_vec(&free).unwrap().into()));
     commit(&mut fake, &delete).await.unwrap();
     assert_eq!(fake.files.keys().collect::<Vec<_>>(), [&path]);
-}
-
-#[tokio::test]
-async fn copies_are_idempotent_and_never_overwrite() {
-    let mut fake = Fake::default();
-    let import = |text: &'static [u8]| {
-        let item = ImportItem {
-            path: "data/t/x/result/1/raw".parse().unwrap(),
-            rank: Rank::History(7),
-            executable: false,
-            content: 0,
-            hash: Hash::of(text),
-        };
-        change(IMPORT, serde_json::to_value(vec![item]).unwrap(), vec![Bytes::from_static(text)])
-    };
-    commit(&mut fake, &import(b"one")).await.unwrap();
-    assert!(DomainPlanner::default().plan(&import(b"one"), &fake).await.unwrap().ops.is_empty());
-    assert_eq!(refusal(commit(&mut fake, &import(b"two")).await).kind(), Kind::Conflict);
 }
 
 #[tokio::test]

@@ -123,36 +123,91 @@ pub struct StatusReport {
     pub notes: Vec<String>,
 }
 
+/// What a setup does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SetupAction {
+    /// Makes a namespace.
+    Create,
+    /// Uses one that is there.
+    Join,
+    /// Uses the one that the present ledger moved to.
+    Follow,
+    /// Moves the present ledger there.
+    Move,
+}
+
 /// `peat datastore setup`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DatastoreSetup {
-    /// `file` or `s3`.
+    /// `file`, `s3`, `gs` or `az`.
     #[serde(rename = "type")]
     pub kind: String,
     /// URL of the store.
     pub url: String,
     /// Namespace.
     pub namespace: Namespace,
-    /// Identity of the ledger.
-    pub ledger: LedgerId,
+    /// What is done.
+    pub action: SetupAction,
+    /// Whether this is only the plan.
+    pub dry_run: bool,
+    /// Identity of the ledger, once there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<LedgerId>,
     /// Whether this call made the namespace.
     pub created: bool,
     /// Folder of the clone.
     pub clone_path: PathBuf,
-    /// Items copied from the private ledger.
+    /// URL of the store that the ledger is moved from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Units taken along.
+    pub units_copied: u64,
+    /// Items taken along.
     pub items_copied: u64,
+    /// Objects that were, or are to be, copied.
+    pub objects_copied: u64,
     /// Bytes of them.
     pub bytes_copied: u64,
-    /// Units copied.
-    pub units_copied: u64,
-    /// Where the private ledger still lies, when there was one.
+    /// Objects that an earlier attempt had copied already.
+    pub objects_there: u64,
+    /// Pending changes taken over from the clone used before.
+    pub pending_taken: u64,
+    /// Items fetched, when everything could be.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub kept_private_store: Option<PathBuf>,
+    pub files_pulled: Option<u64>,
+    /// Bytes of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_pulled: Option<u64>,
+    /// The store used before, when it stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
     /// What the probe of the store found.
     pub probe: Value,
     /// What deserves attention.
     pub warnings: Vec<String>,
+}
+
+/// `peat datastore setup --cleanup`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DatastoreCleanup {
+    /// URL of the store that is cleaned up.
+    pub store: String,
+    /// Namespace.
+    pub namespace: Namespace,
+    /// Whether this is only the plan.
+    pub dry_run: bool,
+    /// Objects that were, or are to be, removed.
+    pub objects: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Objects that could not be removed.
+    pub left: u64,
+    /// What the store said when it refused a deletion.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub denied: Option<String>,
 }
 
 /// `peat datastore status`.
@@ -487,7 +542,8 @@ pub struct DoctorReport {
 schema! {
     LogReport => "peat.log/1",
     StatusReport => "peat.status/1",
-    DatastoreSetup => "peat.datastore.setup/1",
+    DatastoreSetup => "peat.datastore.setup/2",
+    DatastoreCleanup => "peat.datastore.cleanup/1",
     DatastoreStatus => "peat.datastore.status/1",
     PendingList => "peat.pending.list/1",
     PendingShow => "peat.pending.show/1",

@@ -76,25 +76,121 @@ impl Store for Cloud {
     }
 }
 
+/// Ends a process at a chosen one of the steps it passes and the requests it makes, before or after they had their effect.
+#[derive(Clone, Debug, Default)]
+pub struct Trap {
+    /// Steps to go; none when nothing is to happen.
+    left: Arc<Mutex<Option<u64>>>,
+    passed: Arc<AtomicU64>,
+    died: Arc<tokio::sync::Notify>,
+}
+
+impl Trap {
+    /// Lets the process die at the `nth` point from now.
+    pub fn arm(&self, nth: u64) {
+        *self.left.lock().unwrap() = Some(nth);
+        self.passed.store(0, Ordering::SeqCst);
+    }
+
+    /// From now on nothing happens. Gives how many points were passed since it was armed.
+    pub fn disarm(&self) -> u64 {
+        *self.left.lock().unwrap() = None;
+        self.passed.load(Ordering::SeqCst)
+    }
+
+    pub async fn point(&self) {
+        self.passed.fetch_add(1, Ordering::SeqCst);
+        let dies = match &mut *self.left.lock().unwrap() {
+            None => false,
+            Some(left) => {
+                *left = left.saturating_sub(1);
+                *left == 0
+            }
+        };
+        if dies {
+            self.died.notify_one();
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Runs `what` until it is done (`Some`) or dead (`None`).
+    pub async fn run<T>(&self, what: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            value = what => Some(value),
+            () = self.died.notified() => None,
+        }
+    }
+}
+
+impl peat_types::Steps for Trap {
+    fn reach(&self, _: &'static str) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+        let trap = self.clone();
+        Box::pin(async move { trap.point().await })
+    }
+}
+
+/// A store whose requests pass a trap.
+#[derive(Debug)]
+struct Trapped(Arc<dyn Store>, Trap);
+
+impl std::fmt::Display for Trapped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[async_trait]
+impl Store for Trapped {
+    async fn get(&self, key: &str, range: Range) -> Result<Option<Object>> {
+        self.1.point().await;
+        self.0.get(key, range).await
+    }
+
+    async fn create(&self, key: &str, body: Bytes) -> Result<Created> {
+        self.1.point().await;
+        let done = self.0.create(key, body).await;
+        self.1.point().await;
+        done
+    }
+
+    async fn put(&self, key: &str, body: Bytes) -> Result<Meta> {
+        self.1.point().await;
+        let done = self.0.put(key, body).await;
+        self.1.point().await;
+        done
+    }
+
+    async fn list(&self, list: &List) -> Result<Page> {
+        self.1.point().await;
+        self.0.list(list).await
+    }
+
+    async fn delete(&self, key: &str) -> Result<()> {
+        self.1.point().await;
+        let done = self.0.delete(key).await;
+        self.1.point().await;
+        done
+    }
+}
+
 /// Folders are real, `memory:` is the cloud.
 pub struct Stores {
     cloud: Cloud,
     pub unfit: AtomicBool,
+    pub trap: Trap,
 }
 
 #[async_trait]
 impl Opener for Stores {
     fn open(&self, settings: &Datastore, env: &Env) -> Result<Opened> {
-        if settings.url == "memory:" {
-            return Ok(Opened {
-                store: Arc::new(self.cloud.clone()),
-                url: settings.url.clone(),
-                kind: "memory",
-                folder: None,
-            });
-        }
-        let options = OpenOptions { durability: peat_objects::Durability::Process, ..OpenOptions::default() };
-        Real { options }.open(settings, env)
+        let opened = if settings.url == "memory:" {
+            Opened { store: Arc::new(self.cloud.clone()), url: settings.url.clone(), kind: "memory", folder: None }
+        } else {
+            let options = OpenOptions { durability: peat_objects::Durability::Process, ..OpenOptions::default() };
+            Real { options }.open(settings, env)?
+        };
+        Ok(Opened { store: Arc::new(Trapped(opened.store, self.trap.clone())), ..opened })
     }
 
     async fn probe(&self, store: &Arc<dyn Store>, _: &Env) -> Result<Value> {
@@ -185,7 +281,7 @@ pub struct Machine {
 impl World {
     pub fn new() -> Self {
         let cloud = Cloud::default();
-        let stores = Arc::new(Stores { cloud: cloud.clone(), unfit: AtomicBool::new(false) });
+        let stores = Arc::new(Stores { cloud: cloud.clone(), unfit: AtomicBool::new(false), trap: Trap::default() });
         Self { cloud, stores, hook: Arc::default() }
     }
 
@@ -233,7 +329,7 @@ impl World {
 pub fn setup(url: &str, namespace: &str) -> peat_engine::SetupRequest {
     peat_engine::SetupRequest {
         datastore: Datastore { url: url.into(), namespace: Some(namespace.into()), ..Datastore::default() },
-        skip_migration: false,
+        ..peat_engine::SetupRequest::default()
     }
 }
 
@@ -298,4 +394,12 @@ pub fn get(name: &str) -> DataGet {
 
 pub fn hints(error: &Error) -> String {
     error.hints().join("\n")
+}
+
+impl Cloud {
+    /// Whether there is anything below a folder.
+    pub async fn has(&self, prefix: &str) -> bool {
+        let list = List { prefix: prefix.to_owned(), ..List::default() };
+        !self.inner.list(&list).await.unwrap().keys.is_empty()
+    }
 }

@@ -238,6 +238,7 @@ pub fn genesis(info: &NsInfo) -> Result<(Bytes, State)> {
         setsum,
         checkpoint: None,
         tail: 0,
+        moved: None,
         unknown: Vec::new(),
     };
     let header = Header {

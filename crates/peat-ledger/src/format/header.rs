@@ -9,7 +9,8 @@
 //! 13 setsum of the change. Nothing in it depends on the entry, so it can be staged and carried as it is.
 //!
 //! Root: 0 directory · 1 pack table · 2 pins `[name, seq]` · 3 horizon · 4 floor · 5 keep · 6 minlog · 7 units ·
-//! 8 files · 9 bytes · 10 setsum · 11 checkpoint · 12 tail. Keys without a value are left out.
+//! 8 files · 9 bytes · 10 setsum · 11 checkpoint · 12 tail · 13 moved
+//! `[url, namespace, ledger, last entry]`. Keys without a value are left out.
 
 use bytes::Bytes;
 use minicbor::Decoder;
@@ -20,7 +21,7 @@ use super::record;
 use super::refs::Origin;
 use super::row::{checked_path, checked_unit, read_setsum};
 use super::{VERSION, damaged, unsupported};
-use crate::model::{Guard, Root, Segment, TxHead, TxKind, TxUnit, UnitRow};
+use crate::model::{Guard, Moved, Root, Segment, TxHead, TxKind, TxUnit, UnitRow};
 
 /// Magic of every segment.
 pub(crate) const MAGIC: &[u8; 8] = b"PEATSEG1";
@@ -352,6 +353,9 @@ pub(crate) fn encode_root(root: &Root) -> Vec<u8> {
     if root.tail > 0 {
         f.key(12).uint(root.tail);
     }
+    if let Some(Moved { url, namespace, ledger, upto }) = &root.moved {
+        f.key(13).array(4).str(url).str(namespace.as_str()).bytes(ledger.as_bytes()).uint(upto.0);
+    }
     for (key, value) in &root.unknown {
         f.key(*key).raw(value);
     }
@@ -361,7 +365,7 @@ pub(crate) fn encode_root(root: &Root) -> Vec<u8> {
 pub(crate) fn decode_root(d: &mut Decoder<'_>, origin: Option<&Origin>) -> Result<Root> {
     let (mut directory, mut packs, mut checkpoint, mut pins) = (None, None, None, Vec::new());
     let mut numbers = [None; 7];
-    let (mut setsum, mut tail) = (None, 0);
+    let (mut setsum, mut tail, mut moved) = (None, 0, None);
     let mut unknown = Vec::new();
     cbor::map(d, |key, d| {
         match key {
@@ -379,6 +383,7 @@ pub(crate) fn decode_root(d: &mut Decoder<'_>, origin: Option<&Origin>) -> Resul
             10 => setsum = Some(read_setsum(cbor::fixed(d)?)?.digest()),
             11 => checkpoint = cbor::reference(d, origin)?,
             12 => tail = d.u64().map_err(bad)?,
+            13 => moved = Some(decode_moved(d)?),
             CRITICAL.. => return Ok(false),
             _ => {
                 let start = d.position();
@@ -407,6 +412,17 @@ pub(crate) fn decode_root(d: &mut Decoder<'_>, origin: Option<&Origin>) -> Resul
         setsum: setsum.ok_or_else(missing)?,
         checkpoint,
         tail,
+        moved,
         unknown,
     })
+}
+
+fn decode_moved(d: &mut Decoder<'_>) -> Result<Moved> {
+    let more = cbor::tuple(d, 4)?;
+    let url = d.str().map_err(bad)?.to_owned();
+    let namespace = d.str().map_err(bad)?.parse().map_err(|_| damaged("a ledger went to no namespace"))?;
+    let ledger = LedgerId::from_bytes(cbor::fixed(d)?);
+    let upto = Seq(d.u64().map_err(bad)?);
+    cbor::skip(d, more)?;
+    Ok(Moved { url, namespace, ledger, upto })
 }

@@ -96,7 +96,7 @@ fn root(root: &Root) -> Json {
         "directory": root.directory.as_ref().map(reference), "packs": root.packs.as_ref().map(reference), "pins": pins,
         "horizon": root.horizon, "floor": root.floor, "keep": root.keep, "minlog": root.minlog, "units": root.units,
         "files": root.files, "bytes": root.bytes, "setsum": hex(&root.setsum),
-        "checkpoint": root.checkpoint.as_ref().map(reference), "tail": root.tail, "unknown": unknown,
+        "checkpoint": root.checkpoint.as_ref().map(reference), "tail": root.tail, "moved": root.moved, "unknown": unknown,
     })
 }
 

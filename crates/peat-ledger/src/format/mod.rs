@@ -65,7 +65,8 @@ pub use state::{decode_state, encode_state};
 /// Newest format this version writes and the newest it reads.
 ///
 /// 2: maintenance (`checkpoint` and `gc` transactions, packs of pages). Entries without any can be read by version 1.
-pub const VERSION: u32 = 2;
+/// 3: ledgers that moved (`moved` transactions, `origin` in `ns.json`).
+pub const VERSION: u32 = 3;
 
 /// Where a tree finds its pages: cache, entry at hand, or store.
 #[async_trait]

@@ -49,7 +49,7 @@ pub(crate) fn info() -> NsInfo {
         ledger: LedgerId::from_bytes([7; 16]),
         namespace: "default".parse().unwrap(),
         owner: "0b9f6d3c-8f2e-4b53-9f0e-1a2b3c4d5e6f".into(),
-        origin: None,
+        origin: Vec::new(),
         created: Timestamp::from_millis(1_784_538_902_100),
         params: Params::default(),
         probe: serde_json::Value::Null,

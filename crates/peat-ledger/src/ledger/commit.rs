@@ -151,7 +151,7 @@ impl<'a> Attempt<'a> {
             }
         }
         loop {
-            self.may_write()?;
+            self.ledger.may_write(&self.base)?;
             if let Some(over) = self.dead(own, losses).await? {
                 return Ok(over);
             }
@@ -270,18 +270,6 @@ impl<'a> Attempt<'a> {
             }
         }
         Ok(None)
-    }
-
-    fn may_write(&self) -> Result<()> {
-        if self.base.min_writer > format::VERSION {
-            return Err(Error::new(
-                Kind::Unsupported,
-                format!("{} may only be written by format {} or newer", self.ledger.store, self.base.min_writer),
-            )
-            .with_code("unsupported_version")
-            .with_hint("install a newer version of peat; reading still works"));
-        }
-        Ok(())
     }
 
     /// Contents first (A5). Nothing was committed yet, so a failure is simply an error. `Some` when the store refuses.

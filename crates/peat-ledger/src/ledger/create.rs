@@ -28,7 +28,11 @@ pub(super) async fn create(
             // Looked for before the key was listed: somebody may have created the ledger in between.
             Some(key) => read(&*store).await?.ok_or_else(|| {
                 Error::damaged(format!("{store} holds {key} but no {}", key::NS))
-                    .with_hint("restore ns.json from a backup, or choose another namespace or prefix")
+                    .with_code("half_a_ledger")
+                    .with_hint(
+                        "if a move to here was interrupted, run the same 'peat datastore setup <url>' again where it began",
+                    )
+                    .with_hint("otherwise restore ns.json from a backup, or choose another namespace or prefix")
             })?,
         },
     };
@@ -45,6 +49,10 @@ pub(super) async fn create(
     }
     let ledger = Ledger::with_info(store, env, info, clone, instance);
     if ledger.list_head().await?.is_none() {
+        if !ledger.info.origin.is_empty() {
+            // The entries of a copy are there before its ns.json.
+            return Err(ledger.empty_log());
+        }
         finish(&ledger).await?;
     }
     Ok(ledger)
@@ -65,12 +73,12 @@ fn misplaced(store: &dyn Store, info: &NsInfo, wanted: &str) -> Error {
         .with_hint("objects were copied from another namespace: a copy needs a ledger id of its own")
 }
 
-async fn read(store: &dyn Store) -> Result<Option<NsInfo>> {
+pub(super) async fn read(store: &dyn Store) -> Result<Option<NsInfo>> {
     let Some(object) = store.get(key::NS, Range::All).await? else { return Ok(None) };
     parse(store, &object.bytes).map(Some)
 }
 
-fn parse(store: &dyn Store, bytes: &Bytes) -> Result<NsInfo> {
+pub(super) fn parse(store: &dyn Store, bytes: &Bytes) -> Result<NsInfo> {
     // The version first: a newer format may have other fields.
     let bad = |e| Error::damaged(format!("{} in {store} cannot be read", key::NS)).with_source(e);
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(bad)?;
@@ -115,7 +123,7 @@ async fn announce(store: &dyn Store, env: &Env, new: &NewLedger) -> Result<NsInf
         ledger: LedgerId::from_bytes(env.random_bytes()),
         namespace: new.namespace.clone(),
         owner: new.owner.clone(),
-        origin: None,
+        origin: Vec::new(),
         created: env.now(),
         params: new.params.clone(),
         probe: new.probe.clone(),
@@ -148,7 +156,13 @@ async fn finish(ledger: &Ledger) -> Result<()> {
 
 /// Creates an object whose bytes everybody who creates it agrees on, or takes what is there. Any reply but a success is
 /// unknown, so the key is read (A3).
-async fn create_or_read(store: &dyn Store, env: &Env, key: &str, body: Bytes, params: &crate::Params) -> Result<Bytes> {
+pub(super) async fn create_or_read(
+    store: &dyn Store,
+    env: &Env,
+    key: &str,
+    body: Bytes,
+    params: &crate::Params,
+) -> Result<Bytes> {
     let limit = Duration::from_millis(params.create_timeout_ms) + time_to_send(body.len());
     let give_up = env.monotonic() + PATIENCE;
     let mut pause = Duration::from_millis(50);

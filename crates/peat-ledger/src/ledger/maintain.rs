@@ -3,6 +3,7 @@
 mod checkpoint;
 mod collect;
 mod enter;
+mod leave;
 mod shelf;
 mod sweep;
 

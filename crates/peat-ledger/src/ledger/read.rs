@@ -131,11 +131,14 @@ impl Ledger {
             .with_hint("the bucket holds another history than the one seen here: stop all writers, then compare")
     }
 
-    pub(super) fn check_ledger(&self, state: &State) -> Result<()> {
-        if state.ledger != self.info.ledger {
-            let why = format!("belongs to ledger {}, not {}", state.ledger, self.info.ledger);
+    /// Takes a state that was read for one of this ledger: it was written here, or came along when the ledger was moved.
+    pub(super) fn adopt(&self, state: &mut State) -> Result<()> {
+        let expected = self.info.ledger_at(state.seq);
+        if state.ledger != expected {
+            let why = format!("belongs to ledger {}, not {expected}", state.ledger);
             return Err(self.fork(state.seq, &why));
         }
+        state.ledger = self.info.ledger;
         Ok(())
     }
 
@@ -151,8 +154,8 @@ impl Ledger {
         loop {
             let Some(object) = self.store.get(&key, Range::All).await? else { return Ok(None) };
             match format::decode_entry(seq, &object.bytes) {
-                Ok(entry) => {
-                    self.check_ledger(&entry.state)?;
+                Ok(mut entry) => {
+                    self.adopt(&mut entry.state)?;
                     self.noticed(&entry.state, &entry.txs, &object.meta);
                     return Ok(Some((entry, object.meta)));
                 }
@@ -185,8 +188,8 @@ impl Ledger {
         let Object { bytes: mut prefix, size, meta } = object;
         while (prefix.len() as u64) < size {
             match format::decode_prefix(seq, &prefix, size).map_err(|e| self.unreadable(key, e))? {
-                Ok((state, txs, time)) => {
-                    self.check_ledger(&state)?;
+                Ok((mut state, txs, time)) => {
+                    self.adopt(&mut state)?;
                     self.saw(seq);
                     self.noticed(&state, &txs, &meta);
                     return Ok(Glance { state, txs, time, size, prefix, entry: None });
@@ -202,8 +205,8 @@ impl Ledger {
                 }
             }
         }
-        let entry = format::decode_entry(seq, &prefix).map_err(|e| self.unreadable(key, e))?;
-        self.check_ledger(&entry.state)?;
+        let mut entry = format::decode_entry(seq, &prefix).map_err(|e| self.unreadable(key, e))?;
+        self.adopt(&mut entry.state)?;
         self.saw(seq);
         self.noticed(&entry.state, &entry.txs, &meta);
         Ok(Glance {

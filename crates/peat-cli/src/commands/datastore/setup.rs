@@ -1,6 +1,10 @@
 use std::path::PathBuf;
 
-use peat_types::Result;
+use clap::ValueEnum;
+use peat_engine::report::{DatastoreCleanup, DatastoreSetup, SetupAction};
+use peat_engine::{Datastore, SetupRequest};
+use peat_objects::StoreUrl;
+use peat_types::{Error, Result};
 
 use crate::context::Context;
 use crate::error::usage_error;
@@ -8,20 +12,25 @@ use crate::exit::Exit;
 use crate::page::Page;
 use crate::page::{bytes, count};
 use crate::printer::Render;
-use peat_engine::report::DatastoreSetup;
-use peat_engine::{Datastore, SetupRequest};
-use peat_objects::StoreUrl;
-use peat_types::Error;
 
-/// Move this repo to a shared store, after probing that the store is safe
+/// Set the datastore up in a store, or move it there, after probing that the store is safe
+///
+/// What the present datastore holds goes along, history included. Where the namespace exists already, this repo joins it.
+/// Interrupted, the same command goes on where it stopped.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder; or the word filesystem
-    #[arg(value_name = "URL|filesystem")]
-    target: String,
+    /// s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder; or the word filesystem or extension
+    #[arg(value_name = "URL|filesystem|extension", required_unless_present = "cleanup")]
+    target: Option<String>,
+    /// With extension: @swamp/s3-datastore or @swamp/gcs-datastore
+    #[arg(value_name = "TYPE")]
+    extension: Option<String>,
     /// Folder of a filesystem store
     #[arg(long, value_name = "DIR")]
     path: Option<PathBuf>,
+    /// With extension: its settings; they are mapped to Peat's
+    #[arg(long, value_name = "JSON")]
+    config: Option<String>,
     /// Address of the service, where it is not the cloud's own; https://ACCOUNT.blob.core.windows.net names an account of Azure
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
@@ -37,45 +46,83 @@ pub(crate) struct Args {
     /// S3: named set of credentials in the AWS configuration
     #[arg(long)]
     profile: Option<String>,
-    /// Leave what the private ledger holds where it is
+    /// Leave what the present datastore holds where it is
     #[arg(long)]
     skip_migration: bool,
-    /// Fetch contents when they are needed instead of at once
+    /// Fetch contents at once, or when they are needed
+    #[arg(long, alias = "hydration-strategy", value_enum, value_name = "HOW", default_value = "full")]
+    hydration: Hydration,
+    /// Say what would be done, and change nothing
     #[arg(long)]
-    lazy: bool,
+    dry_run: bool,
+    /// Remove what the last move left in the store used before
+    #[arg(long, conflicts_with_all = ["target", "skip_migration"])]
+    cleanup: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Hydration {
+    /// At once
+    Full,
+    /// When they are needed
+    Lazy,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
-    let request = SetupRequest { datastore: args.datastore()?, skip_migration: args.skip_migration };
+    if args.cleanup {
+        let report = Box::pin(cx.repo()?.datastore_cleanup(args.dry_run)).await?;
+        cx.report(&report)?;
+        return Ok(if report.left == 0 { Exit::Success } else { Exit::Failure });
+    }
+    let datastore = args.datastore(cx)?;
+    let request = SetupRequest { datastore, skip_migration: args.skip_migration, dry_run: args.dry_run };
     cx.report(&Box::pin(cx.repo()?.datastore_setup(&request)).await?)?;
     Ok(Exit::Success)
 }
 
 impl Args {
-    fn datastore(&self) -> Result<Datastore> {
+    fn datastore(&self, cx: &Context) -> Result<Datastore> {
+        let base = self.base(cx)?;
         Ok(Datastore {
-            url: self.url()?,
             namespace: self.namespace.clone(),
-            endpoint: self.endpoint.clone(),
-            region: self.region.clone(),
-            path_style: self.path_style,
+            endpoint: self.endpoint.clone().or(base.endpoint),
+            region: self.region.clone().or(base.region),
+            path_style: self.path_style.or(base.path_style),
             profile: self.profile.clone(),
-            hydration: self.lazy.then(|| "lazy".to_owned()),
-            ..Datastore::default()
+            hydration: matches!(self.hydration, Hydration::Lazy).then(|| "lazy".to_owned()),
+            ..base
         })
     }
 
-    /// The URL, or the one of `filesystem --path`.
-    fn url(&self) -> Result<String> {
-        match (self.target.as_str(), &self.path) {
-            ("filesystem", Some(path)) => {
+    /// The URL and what comes with it, in one of three spellings.
+    fn base(&self, cx: &Context) -> Result<Datastore> {
+        let target = self.target.as_deref().unwrap_or_default();
+        let at = |url: String| Datastore { url, ..Datastore::default() };
+        if target != "extension" && (self.extension.is_some() || self.config.is_some()) {
+            return Err(usage_error("a type and --config belong to 'extension'"));
+        }
+        if target != "filesystem" && self.path.is_some() {
+            return Err(usage_error("--path belongs to 'filesystem'; a URL names its folder itself"));
+        }
+        match target {
+            "filesystem" => {
+                let path = self.path.as_ref().ok_or_else(|| usage_error("a filesystem store needs --path"))?;
                 let path = std::path::absolute(path).map_err(|e| Error::io("find", path, e))?;
-                Ok(StoreUrl::File { root: path }.to_string())
+                Ok(at(StoreUrl::File { root: path }.to_string()))
             }
-            ("filesystem", None) => Err(usage_error("a filesystem store needs --path")),
-            (url, None) if url.contains("://") => Ok(url.to_owned()),
-            (_, Some(_)) => Err(usage_error("--path belongs to 'filesystem'; a URL names its folder itself")),
-            (other, None) => Err(usage_error(format!("'{other}' is not a store")).with_hint(
+            "extension" => {
+                let (Some(kind), Some(config)) = (&self.extension, &self.config) else {
+                    return Err(usage_error("'extension' needs a type and --config")
+                        .with_hint("the same by URL: 'peat datastore setup s3://bucket/prefix'"));
+                };
+                let (datastore, unneeded) = Datastore::of_extension(kind, config)?;
+                if !unneeded.is_empty() {
+                    cx.printer.warning(&format!("not needed, and left out: {}", unneeded.join(", ")));
+                }
+                Ok(datastore)
+            }
+            url if url.contains("://") => Ok(at(url.to_owned())),
+            other => Err(usage_error(format!("'{other}' is not a store")).with_hint(
                 "give a URL: 'peat datastore setup s3://bucket/prefix', or gs://…, az://… or file:///folder",
             )),
         }
@@ -84,17 +131,56 @@ impl Args {
 
 impl Render for DatastoreSetup {
     fn render(&self, page: &mut Page) {
-        let verb = if self.created { "Made" } else { "Joined" };
+        let verb = match (self.action, self.dry_run) {
+            (SetupAction::Create, false) => "Made",
+            (SetupAction::Create, true) => "Would make",
+            (SetupAction::Join, false) => "Joined",
+            (SetupAction::Join, true) => "Would join",
+            (SetupAction::Follow, false) => "Followed the datastore to",
+            (SetupAction::Follow, true) => "Would follow the datastore to",
+            (SetupAction::Move, false) => "Moved the datastore to",
+            (SetupAction::Move, true) => "Would move the datastore to",
+        };
         page.line(format_args!("{verb} namespace {} in {}", self.namespace, self.url));
-        page.field("ledger", self.ledger);
+        page.optional("from", self.from.as_ref());
+        page.optional("ledger", self.ledger);
         page.field("clone", self.clone_path.display());
-        if self.items_copied > 0 {
+        if self.action == SetupAction::Move {
             let (units, items) = (count(self.units_copied, "unit"), count(self.items_copied, "item"));
-            page.field("copied", format_args!("{units}, {items}, {}", bytes(self.bytes_copied)));
+            page.field("takes along", format_args!("{units}, {items}, and their history"));
+            let what = if self.dry_run { "to copy" } else { "copied" };
+            page.field(what, format_args!("{}, {}", count(self.objects_copied, "object"), bytes(self.bytes_copied)));
+            if self.objects_there > 0 {
+                page.field("there already", count(self.objects_there, "object"));
+            }
         }
-        page.optional("kept", self.kept_private_store.as_ref().map(|path| path.display()));
+        if self.pending_taken > 0 {
+            let changes = count(self.pending_taken, "pending change");
+            page.field("took over", format_args!("{changes}: 'peat datastore sync --push' settles them"));
+        }
+        if let Some(pulled) = self.files_pulled {
+            page.field("pulled", format_args!("{}, {}", count(pulled, "item"), bytes(self.bytes_pulled.unwrap_or(0))));
+        }
+        page.optional("kept", self.kept.as_ref());
+        if self.kept.is_some() && self.action == SetupAction::Move && !self.dry_run {
+            page.line("remove it some hours from now with 'peat datastore setup --cleanup'");
+        }
         for warning in &self.warnings {
             page.line(format_args!("warning: {warning}"));
+        }
+    }
+}
+
+impl Render for DatastoreCleanup {
+    fn render(&self, page: &mut Page) {
+        let verb = if self.dry_run { "would remove" } else { "removed" };
+        page.field(verb, format_args!("{}, {}", count(self.objects, "object"), bytes(self.bytes)));
+        page.field("from", format_args!("namespace {} in {}", self.namespace, self.store));
+        if self.left > 0 {
+            page.field("left", count(self.left, "object"));
+        }
+        if let Some(why) = &self.denied {
+            page.line(format_args!("{} the store does not let this client delete: {why}", page.word("warning")));
         }
     }
 }

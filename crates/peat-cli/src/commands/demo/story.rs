@@ -83,7 +83,7 @@ async fn prepare(ann: &Machine<'_>, url: &str, told: &mut Told<'_>) -> Result<()
     told.step(ann, &format!("datastore setup {url} --namespace infra"), async {
         let namespace = Some("infra".to_owned());
         let datastore = Datastore { url: url.to_owned(), namespace, ..Datastore::default() };
-        let made = ann.repo()?.datastore_setup(&SetupRequest { datastore, skip_migration: false }).await?;
+        let made = ann.repo()?.datastore_setup(&SetupRequest { datastore, ..SetupRequest::default() }).await?;
         Ok(("the store was probed, and the namespace made".to_owned(), made.created))
     })
     .await

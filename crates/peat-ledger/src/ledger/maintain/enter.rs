@@ -55,6 +55,11 @@ pub(super) trait Build: Send {
     /// Takes note of an entry that came first. False when that makes the plan void.
     fn pass(&mut self, entry: &Entry) -> bool;
 
+    /// Whether it belongs to the end of a ledger, so that it may follow the entry by which that moved.
+    fn closes(&self) -> bool {
+        false
+    }
+
     /// The entry after `base`. `None` when there is nothing to do.
     async fn build(&mut self, base: &State, pages: &Pages<'_>) -> Result<Option<Maintenance>>;
 }
@@ -70,7 +75,9 @@ pub(super) async fn enter(
     let mut held = 0;
     let mut losses = 0;
     loop {
-        may_write(ledger, &base)?;
+        if !build.closes() {
+            ledger.may_write(&base)?;
+        }
         let what = match build.build(&base, &pages).await {
             Ok(Some(what)) => what,
             Ok(None) => return Ok(Entered::Void),
@@ -142,18 +149,6 @@ async fn listed_head(ledger: &Ledger, least: Seq) -> Result<Entry> {
         return Ok(entry);
     }
     Err(Error::new(Kind::Offline, format!("the listing of {} does not show entry {least} yet", ledger.store)))
-}
-
-fn may_write(ledger: &Ledger, base: &State) -> Result<()> {
-    if base.min_writer > format::VERSION {
-        return Err(Error::new(
-            Kind::Unsupported,
-            format!("{} may only be written by format {} or newer", ledger.store, base.min_writer),
-        )
-        .with_code("unsupported_version")
-        .with_hint("install a newer version of peat; reading still works"));
-    }
-    Ok(())
 }
 
 enum Slot {

@@ -1,0 +1,102 @@
+//! `peat datastore setup` as typed: from a folder to a bucket and back, plans, other spellings, refusals.
+
+use peat_testkit::s3::S3Server;
+
+use crate::sandbox::Sandbox;
+
+/// A repo with one run, and keys for the server.
+fn with_run(server: &S3Server) -> Sandbox {
+    let mut sandbox = Sandbox::with_model("echo hi");
+    for (name, value) in server.vars() {
+        sandbox.set(&name, value);
+    }
+    sandbox.peat("model method run m execute").ok();
+    sandbox
+}
+
+fn content(sandbox: &Sandbox) -> serde_json::Value {
+    sandbox.peat("data get m result --json").ok().json()["content"]["stdout"].clone()
+}
+
+#[test]
+fn a_ledger_moves_to_a_bucket_and_back_to_a_folder() {
+    let server = S3Server::start().unwrap();
+    let sandbox = with_run(&server);
+    let marker = std::fs::read_to_string(sandbox.path("repo/.peat.yaml")).unwrap();
+    let plan = sandbox.run(["datastore", "setup", &server.url(), "--namespace", "infra", "--dry-run"]).ok();
+    assert!(
+        plan.out.contains("Would move the datastore to namespace infra") && plan.out.contains("to copy"),
+        "{plan:?}"
+    );
+    assert!(server.keys().is_empty() && std::fs::read_to_string(sandbox.path("repo/.peat.yaml")).unwrap() == marker);
+    let moved = sandbox.run(["datastore", "setup", &server.url(), "--namespace", "infra"]).ok();
+    assert!(
+        moved.out.contains("Moved the datastore") && moved.out.contains("'peat datastore setup --cleanup'"),
+        "{moved:?}"
+    );
+    assert!(server.keys().iter().all(|key| key.starts_with("peat/infra/")), "{:?}", server.keys());
+    assert_eq!(content(&sandbox), "hi");
+    let early = sandbox.peat("datastore setup --cleanup --json").status(75).error();
+    assert_eq!(early["code"], "too_early");
+
+    let back = sandbox
+        .peat("datastore setup filesystem --path ../shared --namespace infra --hydration lazy --json")
+        .ok()
+        .json();
+    assert_eq!((&back["action"], &back["type"]), (&"move".into(), &"file".into()));
+    assert_eq!(sandbox.peat("datastore status --json").ok().json()["hydration"], "lazy");
+    assert_eq!(content(&sandbox), "hi");
+    sandbox.peat("model method run m execute").ok();
+    sandbox.peat("ledger verify --deep").ok();
+    // Once more is no move.
+    let again = sandbox.peat("datastore setup filesystem --path ../shared --namespace infra --json").ok().json();
+    assert_eq!((&again["action"], &again["objectsCopied"]), (&"join".into(), &0.into()));
+    // The bucket says where it went.
+    let mut late = with_run(&server);
+    late.set("PEAT_HOME", sandbox.path("other-home"));
+    late.write("repo/.peat.yaml", &std::fs::read_to_string(sandbox.path("repo/.peat.yaml")).unwrap());
+    let text = std::fs::read_to_string(late.path("repo/.peat.yaml")).unwrap();
+    let text: String = text
+        .lines()
+        .filter(|line| !line.contains("url:") && !line.contains("hydration"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    late.write("repo/.peat.yaml", &text.replace("datastore:\n", &format!("datastore:\n  url: {}\n", server.url())));
+    let refused = late.peat("model method run m execute --json").status(1).error();
+    assert_eq!(refused["code"], "moved", "{refused}");
+    assert!(refused["hint"].as_str().unwrap().contains("'peat datastore setup file://"), "{refused}");
+}
+
+#[test]
+fn settings_of_the_extensions_are_taken() {
+    let server = S3Server::start().unwrap();
+    let sandbox = with_run(&server);
+    let config = format!(
+        r#"{{"bucket":"bucket","prefix":"peat","endpoint":"{}","forcePathStyle":true,"pullConcurrency":5}}"#,
+        server.endpoint()
+    );
+    let args = ["datastore", "setup", "extension", "@swamp/s3-datastore", "--namespace", "infra", "--json", "--config"];
+    let made = sandbox.run(args.into_iter().chain([config.as_str()])).ok();
+    assert!(made.err.contains("pullConcurrency"), "{made:?}");
+    assert_eq!(made.json()["url"], "s3://bucket/peat");
+    assert_eq!(content(&sandbox), "hi");
+    let wrong = sandbox.run(args.into_iter().chain([r#"{"bucket":"bucket","kmsKey":"x"}"#])).status(1).error();
+    assert!(wrong["error"].as_str().unwrap().contains("kmsKey is not a setting"), "{wrong}");
+    for usage in
+        ["datastore setup extension", "datastore setup", "datastore setup filesystem", "datastore setup s3://b x"]
+    {
+        sandbox.peat(usage).status(2);
+    }
+}
+
+#[test]
+fn rights_to_the_namespace_alone_are_enough_to_set_it_up() {
+    let server = S3Server::start().unwrap();
+    server.allow_only("peat/infra/");
+    let sandbox = with_run(&server);
+    sandbox.run(["datastore", "setup", &server.url(), "--namespace", "infra"]).ok();
+    assert_eq!(content(&sandbox), "hi");
+    sandbox.peat("model method run m execute").ok();
+    let other = sandbox.run(["datastore", "setup", &server.url(), "--namespace", "other", "--json"]).status(1).error();
+    assert_eq!(other["code"], "denied", "{other}");
+}

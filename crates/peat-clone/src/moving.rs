@@ -1,0 +1,162 @@
+//! The clone's side of moving a ledger to another store, and of following one that moved.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use peat_ledger::{Collected, Copied, CopyPlan, GcPlan, Moved, NsInfo};
+use peat_objects::Store;
+use peat_types::{Error, Kind, LedgerId, Namespace, Result, Seq};
+
+use crate::files::{self, Lock};
+use crate::{Event, LocalClone, Options};
+
+/// What the newest entry says of the whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The entry.
+    pub seq: Seq,
+    /// Units there are.
+    pub units: u64,
+    /// Items there are.
+    pub items: u64,
+    /// Sum of their sizes.
+    pub bytes: u64,
+    /// Where the ledger went, if it did.
+    pub moved: Option<Moved>,
+}
+
+impl LocalClone {
+    /// How the ledger stands now, as the store says.
+    pub async fn standing(&self) -> Result<Standing> {
+        let head = self.0.ledger.head().await?.state;
+        let (units, items, bytes) = (head.root.units, head.root.files, head.root.bytes);
+        Ok(Standing { seq: head.seq, units, items, bytes, moved: head.root.moved })
+    }
+
+    /// Where the ledger went, as far as this clone has heard. No request.
+    pub fn moved(&self) -> Result<Option<Moved>> {
+        Ok(self.0.db.heads()?.head.and_then(|head| head.root.moved))
+    }
+
+    /// What whoever wants to write here is told once the ledger moved.
+    pub fn gone_to(&self, moved: &Moved) -> Error {
+        self.0.ledger.gone_to(moved)
+    }
+
+    /// What of the ledger is missing in `target`, a store narrowed to the namespace to be; `None` for one that is not there
+    /// yet. Nothing is changed.
+    ///
+    /// # Errors
+    /// `Conflict` with code `not_this_ledger` when something else was begun there.
+    pub async fn plan_copy(&self, target: Option<&Arc<dyn Store>>) -> Result<CopyPlan> {
+        Box::pin(self.0.ledger.plan_copy(target.map(|target| &**target))).await
+    }
+
+    /// Copies what the plan names, and checks that the copy is whole.
+    pub async fn copy(&self, target: &Arc<dyn Store>, plan: &CopyPlan) -> Result<Copied> {
+        let reporter = &self.0.options.reporter;
+        let of = plan.objects.len() as u64;
+        let progress = |done: Copied| reporter.report(Event::Copying { done: done.objects, of });
+        let copied = Box::pin(self.0.ledger.copy(target, plan, &progress)).await?;
+        self.0.env.step("move.check").await;
+        Box::pin(self.0.ledger.check_copy(target, plan)).await?;
+        Ok(copied)
+    }
+
+    /// Closes the ledger, brings the copy up to date and opens it. May be run again after a crash, by anybody.
+    ///
+    /// # Errors
+    /// `Conflict` with code `moved` when the ledger went elsewhere before.
+    pub async fn move_to(
+        &self,
+        target: &Arc<dyn Store>,
+        url: &str,
+        namespace: &Namespace,
+        probe: &serde_json::Value,
+    ) -> Result<NsInfo> {
+        let ledger = LedgerId::from_bytes(self.0.env.random_bytes());
+        let to = Moved { url: url.to_owned(), namespace: namespace.clone(), ledger, upto: Seq::ZERO };
+        Box::pin(self.0.ledger.move_to(target, &to, &self.0.author(), probe)).await
+    }
+
+    /// Takes over the changes that another clone could not commit any more because its ledger moved to this one.
+    /// Gives how many. A crash in between leaves some in both; a change enters the log once all the same.
+    ///
+    /// # Errors
+    /// `Contended` while a process works on one of them.
+    pub fn take_journal(&self, from: &Path) -> Result<u64> {
+        let (from, to) = (from.join("journal"), self.0.options.dir.join("journal"));
+        let mut taken = 0;
+        if !from.is_dir() {
+            return Ok(taken);
+        }
+        for id in files::names(&from, ".change")? {
+            let Some(_lock) = Lock::try_new(&from.join(format!("{id}.lock")))? else {
+                return Err(Error::new(Kind::Contended, format!("another process works on change {id}"))
+                    .with_hint("run the command again when it has ended"));
+            };
+            let change = format!("{id}.change");
+            let mut rest = files::names(&from, "")?;
+            rest.retain(|name| name.starts_with(&format!("{id}.")) && *name != change && !name.ends_with(".lock"));
+            // A row without its state looks as if it had never been tried, so the change itself comes last, and goes first.
+            for name in rest.iter().chain([&change]) {
+                copy(&self.0.options, &from.join(name), &to.join(name))?;
+            }
+            for name in [&change].into_iter().chain(&rest) {
+                remove(&from.join(name))?;
+            }
+            files::remove(&from.join(format!("{id}.lock")))?;
+            taken += 1;
+        }
+        Ok(taken)
+    }
+
+    /// What can be removed of a ledger that moved to `successor`.
+    pub async fn plan_clear(&self, successor: &NsInfo) -> Result<GcPlan> {
+        Box::pin(self.0.ledger.plan_clear(successor)).await
+    }
+
+    /// Removes it.
+    pub async fn clear(&self, plan: &GcPlan) -> Result<Collected> {
+        let reporter = &self.0.options.reporter;
+        let progress = |done, of| reporter.report(Event::Collecting { done, of });
+        Box::pin(self.0.ledger.clear(plan, &self.collecting(Duration::ZERO), &progress)).await
+    }
+}
+
+/// Copies a file, or a folder of files, so that it is there whole or not at all.
+fn copy(options: &Options, from: &Path, to: &Path) -> Result<()> {
+    let sync = options.durability == crate::Durability::Synced;
+    let temp = options.dir.join(files::TEMP).join(format!("taken-{}", to.file_name().unwrap_or_default().display()));
+    remove(&temp)?;
+    copy_into(from, &temp, sync)?;
+    if to.is_dir() {
+        remove(to)?;
+    }
+    std::fs::rename(&temp, to).map_err(|e| Error::io("write", to, e))?;
+    if sync { files::sync_dir(to.parent().unwrap_or(to)) } else { Ok(()) }
+}
+
+fn copy_into(from: &Path, to: &Path, sync: bool) -> Result<()> {
+    let fail = |e| Error::io("copy", from, e);
+    if from.is_dir() {
+        std::fs::create_dir_all(to).map_err(|e| Error::io("create", to, e))?;
+        for name in files::names(from, "")? {
+            copy_into(&from.join(&name), &to.join(&name), sync)?;
+        }
+        return if sync { files::sync_dir(to) } else { Ok(()) };
+    }
+    std::fs::copy(from, to).map_err(fail)?;
+    if sync {
+        std::fs::File::open(to).and_then(|file| file.sync_all()).map_err(fail)?;
+    }
+    Ok(())
+}
+
+fn remove(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        return std::fs::remove_dir_all(path).map_err(|e| Error::io("remove", path, e));
+    }
+    files::remove(path)
+}

@@ -1,0 +1,158 @@
+//! What lies where a ledger is wanted. Reads only.
+
+use std::path::Path;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use peat_clone::NsInfo;
+use peat_objects::{List, Pages, Range};
+use peat_types::{Error, Kind, Namespace, Result};
+
+use crate::store::Opened;
+
+/// Folders of a ledger.
+const LEDGER: [&str; 4] = ["log/", "pack/", "tx/", "beat/"];
+/// Names that the datastores of swamp have at the root of a bucket or of a namespace.
+const SWAMP: [&str; 7] = [
+    ".datastore-index.json",
+    "_index/",
+    ".namespace.json",
+    ".catalog-export.json",
+    ".datastore.lock",
+    "definitions-evaluated/",
+    "workflows-evaluated/",
+];
+/// Names looked at, at most.
+const NAMES: usize = 5000;
+const PARALLEL: usize = 16;
+/// Folders above a store that are looked at.
+const LEVELS: usize = 12;
+
+/// Refuses a folder that is, or lies in, a namespace of another store.
+pub(super) fn not_nested(folder: &Path) -> Result<()> {
+    let Some(namespace) = folder.ancestors().take(LEVELS).find(|above| above.join("ns.json").is_file()) else {
+        return Ok(());
+    };
+    Err(Error::invalid(format!(
+        "{} lies inside a namespace of another store: {}",
+        folder.display(),
+        namespace.display()
+    ))
+    .with_code("inside_a_store")
+    .with_hint("choose a folder that is not part of a store")
+    .with_hint(match (namespace.parent(), namespace.file_name()) {
+        (Some(store), Some(name)) => format!(
+            "to use that namespace: 'peat datastore setup file://{} --namespace {}'",
+            store.display(),
+            name.display()
+        ),
+        _ => "a store is the folder above its namespaces".to_owned(),
+    }))
+}
+
+/// Looks around at the root of a store when no namespace was named: the default one is meant only where there is none, or
+/// where it is this repository's.
+pub(super) async fn root(opened: &Opened, default: &Namespace, owner: &str) -> Result<()> {
+    let names = names(opened, "").await?;
+    if names.iter().any(|name| name == "ns.json") {
+        return Err(Error::invalid(format!("{} is a namespace of another store, not a store", opened.url))
+            .with_code("inside_a_store")
+            .with_hint("leave the last part of the URL out, and give it as --namespace"));
+    }
+    let namespaces = namespaces(opened, &names).await?;
+    if namespaces.iter().any(|info| info.namespace == *default && info.owner == owner) {
+        return Ok(());
+    }
+    if !namespaces.is_empty() {
+        let list: Vec<String> =
+            namespaces.iter().map(|info| format!("{} (repository {})", info.namespace, info.owner)).collect();
+        let error = Error::invalid(format!("{} has namespaces, and none was named: {}", opened.url, list.join(", ")))
+            .with_code("namespace_needed");
+        let own = namespaces.iter().find(|info| info.owner == owner);
+        return Err(match own {
+            Some(info) => error.with_hint(format!(
+                "that of this repository: 'peat datastore setup {} --namespace {}'",
+                opened.url, info.namespace
+            )),
+            None => error.with_hint(format!("name a new one: 'peat datastore setup {} --namespace NAME'", opened.url)),
+        });
+    }
+    let foreign = names.iter().filter(|name| **name != format!("{default}/")).collect::<Vec<_>>();
+    if foreign.is_empty() { Ok(()) } else { Err(not_peat(opened, &opened.url, &foreign)) }
+}
+
+/// Refuses a namespace that holds something else than a ledger.
+pub(super) async fn namespace(opened: &Opened, namespace: &Namespace) -> Result<()> {
+    let names = names(opened, &format!("{namespace}/")).await?;
+    let foreign: Vec<&String> = names.iter().filter(|name| !LEDGER.contains(&name.as_str())).collect();
+    if foreign.is_empty() {
+        return Ok(());
+    }
+    Err(not_peat(opened, &format!("{}/{namespace}", opened.url.trim_end_matches('/')), &foreign))
+}
+
+fn not_peat(opened: &Opened, place: &str, foreign: &[&String]) -> Error {
+    let swamp = foreign.iter().any(|name| SWAMP.contains(&name.as_str()));
+    let what = if swamp {
+        format!("{place} holds a datastore of swamp, which Peat neither reads nor touches")
+    } else {
+        let some: Vec<&str> = foreign.iter().take(3).map(|name| name.as_str()).collect();
+        format!("{place} holds something else than Peat's data: {}", some.join(", "))
+    };
+    Error::invalid(what)
+        .with_code(if swamp { "swamp_data" } else { "not_peat_data" })
+        .with_hint(format!("use a prefix of its own: 'peat datastore setup {}/peat'", opened.url.trim_end_matches('/')))
+}
+
+/// Reads an `ns.json`.
+pub(super) fn info(opened: &Opened, namespace: &Namespace, bytes: &[u8]) -> Result<NsInfo> {
+    let bad = || format!("{namespace}/ns.json in {} cannot be read", opened.url);
+    let value: serde_json::Value =
+        serde_json::from_slice(bytes).map_err(|e| Error::damaged(bad()).with_code("not_peat_data").with_source(e))?;
+    serde_json::from_value(value).map_err(|e| {
+        Error::new(Kind::Unsupported, bad())
+            .with_code("unsupported_version")
+            .with_hint("a newer version of peat may have written it: install that")
+            .with_source(e)
+    })
+}
+
+/// The namespaces among names at the root of a store, by name.
+pub(crate) async fn namespaces(opened: &Opened, names: &[String]) -> Result<Vec<NsInfo>> {
+    let slugs = names.iter().filter_map(|name| name.strip_suffix('/')?.parse::<Namespace>().ok());
+    let reads: Vec<_> = slugs.map(|slug| info_of(opened, slug)).collect();
+    let read: Vec<Option<NsInfo>> = stream::iter(reads).buffered(PARALLEL).try_collect().await?;
+    Ok(read.into_iter().flatten().collect())
+}
+
+async fn info_of(opened: &Opened, slug: Namespace) -> Result<Option<NsInfo>> {
+    let store = opened.within(slug.as_str())?;
+    let object = match store.get("ns.json", Range::All).await {
+        Ok(object) => object,
+        // Rights to some of them only.
+        Err(error) if error.kind() == Kind::Denied => None,
+        Err(error) => return Err(error),
+    };
+    Ok(object.and_then(|object| info(opened, &slug, &object.bytes).ok()))
+}
+
+/// Names directly below a folder; those of folders end in `/`.
+pub(crate) async fn names(opened: &Opened, prefix: &str) -> Result<Vec<String>> {
+    let mut pages = Pages::new(&*opened.store, List { prefix: prefix.to_owned(), delimiter: true, ..List::default() });
+    let mut names = Vec::new();
+    while names.len() < NAMES
+        && let Some(page) = pages.next().await?
+    {
+        names.extend(page.keys.into_iter().map(|listed| listed.key).chain(page.prefixes));
+    }
+    for name in &mut names {
+        *name = name.strip_prefix(prefix).unwrap_or(name).to_owned();
+    }
+    if let Some(folder) = &opened.folder {
+        // A store in a folder shows only what could be its own.
+        let folder = folder.join(prefix);
+        names.extend(SWAMP.iter().filter(|name| folder.join(name).exists()).map(|name| (*name).to_owned()));
+    }
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
+}

@@ -1,0 +1,214 @@
+//! What a setup will do: found out with reads only.
+
+use peat_clone::{CopyPlan, LocalClone, NsInfo, Scope, Standing};
+use peat_objects::Range;
+use peat_types::{Error, Kind, Result};
+
+use super::{SetupRequest, inspect};
+use crate::Repo;
+use crate::repo::{LOCAL, Place, place};
+
+/// The datastore as it is now, if it holds anything.
+pub(super) struct Source<'a> {
+    pub clone: &'a LocalClone,
+    pub place: &'a Place,
+    pub standing: Standing,
+}
+
+pub(super) enum Action {
+    /// Make a namespace.
+    Create,
+    /// Use the one that is there.
+    Join(NsInfo),
+    /// Use the one that the present ledger moved to.
+    Follow(NsInfo),
+    /// Move the present ledger there.
+    Move(CopyPlan),
+}
+
+pub(super) struct Plan<'a> {
+    pub target: Place,
+    pub source: Option<Source<'a>>,
+    pub action: Action,
+    /// URL of a private datastore that is left alone.
+    pub private: Option<String>,
+    pub warnings: Vec<String>,
+}
+
+impl Plan<'_> {
+    /// The ledger that is there already.
+    pub fn there(&self) -> Option<&NsInfo> {
+        match &self.action {
+            Action::Join(info) | Action::Follow(info) => Some(info),
+            Action::Create | Action::Move(_) => None,
+        }
+    }
+}
+
+impl Repo {
+    pub(super) async fn plan_setup(&self, request: &SetupRequest) -> Result<Plan<'_>> {
+        let host = self.host();
+        let repo_id = &self.marker().repo_id;
+        request.datastore.hydration()?;
+        let target = place(host, self.root(), repo_id, Some(&request.datastore))?;
+        let local = self.root().join(LOCAL);
+        if let Some(folder) = &target.opened.folder {
+            if folder.starts_with(&local) {
+                return Err(Error::invalid("that is inside the private datastore of this repository").with_hint(
+                    "choose a folder outside .peat/, or a bucket: 'peat datastore setup s3://bucket/prefix'",
+                ));
+            }
+            inspect::not_nested(folder)?;
+        }
+        let private = local.join("store");
+        let known = private.is_dir() || LocalClone::has_seen_a_ledger(&local);
+        let mut plan = Plan {
+            source: None,
+            action: Action::Create,
+            private: known.then(|| private.display().to_string()),
+            warnings: Vec::new(),
+            target,
+        };
+        // A folder that is not there yet holds nothing; a store that was there once is lost.
+        let fresh = plan.target.opened.folder.as_ref().is_some_and(|folder| !folder.exists());
+        let there = if fresh && !LocalClone::has_seen_a_ledger(&plan.target.dir) {
+            None
+        } else {
+            self.existing(&plan.target, request).await?
+        };
+        if let Some(info) = there.as_ref().filter(|info| info.owner != *repo_id) {
+            let what = Error::new(Kind::AlreadyExists, format!("its owner is repository {}", info.owner));
+            return Err(taken(what.with_code("namespace_taken"), &plan.target));
+        }
+        if request.skip_migration {
+            plan.warnings.extend(self.left_behind(&plan));
+        } else {
+            plan.source = self.source(&plan.target, known).await?;
+        }
+        plan.action = self.action(&plan, there, fresh).await?;
+        Ok(plan)
+    }
+
+    /// The `ns.json` of the target, when what lies there is Peat's or nothing.
+    async fn existing(&self, target: &Place, request: &SetupRequest) -> Result<Option<NsInfo>> {
+        let store = target.opened.within(target.namespace.as_str())?;
+        if request.datastore.namespace.is_none() {
+            inspect::root(&target.opened, &target.namespace, &self.marker().repo_id).await?;
+        }
+        let Some(object) = store.get("ns.json", Range::All).await? else {
+            inspect::namespace(&target.opened, &target.namespace).await?;
+            return Ok(None);
+        };
+        inspect::info(&target.opened, &target.namespace, &object.bytes).map(Some)
+    }
+
+    fn left_behind(&self, plan: &Plan<'_>) -> Option<String> {
+        match &self.marker().datastore {
+            Some(before) if before.url != plan.target.opened.url => {
+                Some(format!("what is in {} stays there and is not copied", before.url))
+            }
+            Some(_) => None,
+            None => plan.private.as_ref().map(|private| format!("the private datastore in {private} was not copied")),
+        }
+    }
+
+    /// What there is to take along.
+    async fn source(&self, target: &Place, private: bool) -> Result<Option<Source<'_>>> {
+        match &self.marker().datastore {
+            None if !private => return Ok(None),
+            None => {}
+            Some(before) => {
+                let now = place(self.host(), self.root(), &self.marker().repo_id, Some(before))?;
+                if now.dir == target.dir {
+                    return Ok(None);
+                }
+            }
+        }
+        let opened = async {
+            let (clone, place) = self.opened().await?;
+            Ok::<_, Error>((clone, place, clone.standing().await?))
+        };
+        let (clone, place, standing) = opened.await.map_err(|error| {
+            error
+                .context("the present datastore cannot be read, so it cannot be taken along")
+                .with_hint("to leave what it holds behind, add --skip-migration")
+        })?;
+        Ok(Some(Source { clone, place, standing }))
+    }
+
+    async fn action(&self, plan: &Plan<'_>, there: Option<NsInfo>, fresh: bool) -> Result<Action> {
+        let Some(source) = &plan.source else { return Ok(there.map_or(Action::Create, Action::Join)) };
+        let (url, namespace) = (&plan.target.opened.url, &plan.target.namespace);
+        let ledger = source.clone.info().ledger;
+        let went = source.standing.moved.as_ref();
+        match there {
+            // Another way to the same one.
+            Some(info) if info.ledger == ledger => Ok(Action::Join(info)),
+            Some(info) if went.is_some_and(|went| info.comes_from(went.ledger)) => Ok(Action::Follow(info)),
+            Some(info) if info.comes_from(ledger) => Err(Error::damaged(format!(
+                "{url} holds a copy of this ledger, yet the one in {} was written to afterwards",
+                source.place.opened.url
+            ))
+            .with_code("fork")
+            .with_hint("it was probably restored from a backup: compare both before you go on; nothing was touched")),
+            Some(info) if source.standing.items == 0 && went.is_none() => Ok(Action::Join(info)),
+            Some(_) => {
+                let message = format!(
+                    "namespace '{namespace}' of {url} has a history of its own, and the datastore in {} has {} items that \
+                     are not part of it; they are not merged",
+                    source.place.opened.url, source.standing.items
+                );
+                Err(Error::new(Kind::Conflict, message)
+                    .with_code("two_histories")
+                    .with_hint(format!(
+                        "to use the shared one and keep the other aside, untouched: 'peat datastore setup {url} --namespace \
+                         {namespace} --skip-migration'"
+                    ))
+                    .with_hint(format!(
+                        "to share the other one beside it: 'peat datastore setup {url} --namespace {namespace}-2'"
+                    )))
+            }
+            None => match went {
+                Some(went) if (&went.url, &went.namespace) != (url, namespace) => Err(source.clone.gone_to(went)),
+                None if source.standing.items == 0 && source.standing.seq.0 == 0 => Ok(Action::Create),
+                _ => {
+                    let store = plan.target.opened.within(namespace.as_str())?;
+                    Ok(Action::Move(source.clone.plan_copy((!fresh).then_some(&store)).await?))
+                }
+            },
+        }
+    }
+}
+
+/// Whether nothing is under way in a ledger, so that all of it can be taken along.
+pub(super) async fn at_rest(clone: &LocalClone) -> Result<()> {
+    clone.pull(&Scope::All).await?;
+    let pending = clone.pending()?;
+    if !pending.is_empty() {
+        let named: Vec<String> = pending.iter().take(3).map(|p| format!("{} ({})", p.change, p.message)).collect();
+        let more = if pending.len() > named.len() { ", …" } else { "" };
+        return Err(Error::new(
+            Kind::Conflict,
+            format!(
+                "{} changes of this machine are not in the datastore yet, so it cannot be copied whole: {}{more}",
+                pending.len(),
+                named.join(", ")
+            ),
+        )
+        .with_hint("settle them with 'peat datastore sync --push', or decide about them: 'peat pending list'"));
+    }
+    if let Some(info) = clone.leases()?.into_iter().find(|info| info.lease.held) {
+        return Err(Error::new(
+            Kind::Contended,
+            format!("a run by {}@{} is in progress since {}", info.lease.user, info.lease.host, info.lease.since),
+        )
+        .with_hint("wait for its end, or end it with 'peat model cancel --all', then run the command again"));
+    }
+    Ok(())
+}
+
+pub(super) fn taken(error: Error, target: &Place) -> Error {
+    error
+        .context(format!("namespace '{}' of {} belongs to another repository", target.namespace, target.opened.url))
+        .with_hint(format!("choose another one: 'peat datastore setup {} --namespace NAME'", target.opened.url))
+}

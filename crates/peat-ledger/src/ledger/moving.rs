@@ -1,0 +1,333 @@
+//! Moving a ledger to another store: its objects are copied, then it is closed, then the copy is opened. See
+//! `docs/design/011-moving.md`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use peat_objects::{List, Listed, Pages, Range, Store};
+use peat_types::{Error, Kind, Result, Seq};
+use tokio::sync::Semaphore;
+
+use super::create::{create_or_read, parse, read};
+use super::{Ledger, Verified, key};
+use crate::format;
+use crate::model::{Ancestor, Moved, NsInfo, Root, Segment, State};
+
+/// Objects in flight at once, and how many MiB of them.
+const PARALLEL: usize = 32;
+const BUDGET: u32 = 96;
+/// Objects of which the next are begun only when all are done.
+const BATCH: usize = 1024;
+/// How long closing a ledger is tried.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is still to be copied.
+#[derive(Clone, Debug)]
+pub struct CopyPlan {
+    /// The entry up to which the ledger is copied.
+    pub upto: Seq,
+    /// What the state after that entry counts.
+    pub root: Root,
+    /// Objects to be copied, in this order: packs, then entries, the newest last.
+    pub objects: Vec<Listed>,
+    /// Objects that are there already, and their bytes.
+    pub there: (u64, u64),
+}
+
+impl CopyPlan {
+    /// Bytes to be copied.
+    pub fn bytes(&self) -> u64 {
+        self.objects.iter().map(|object| object.size).sum()
+    }
+}
+
+/// What was copied: objects and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Objects.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A copy while it is made.
+struct UnderWay<'a> {
+    room: Semaphore,
+    objects: AtomicU64,
+    bytes: AtomicU64,
+    progress: &'a (dyn Fn(Copied) + Sync),
+}
+
+impl UnderWay<'_> {
+    fn so_far(&self) -> Copied {
+        Copied { objects: self.objects.load(Ordering::Relaxed), bytes: self.bytes.load(Ordering::Relaxed) }
+    }
+}
+
+impl Ledger {
+    /// Whether something may be written after `base`.
+    ///
+    /// # Errors
+    /// `Unsupported` when only newer versions may; `Conflict` with code `moved` when the ledger went elsewhere.
+    pub(super) fn may_write(&self, base: &State) -> Result<()> {
+        if let Some(moved) = &base.root.moved {
+            return Err(self.gone_to(moved));
+        }
+        if base.min_writer > format::VERSION {
+            return Err(Error::new(
+                Kind::Unsupported,
+                format!("{} may only be written by format {} or newer", self.store, base.min_writer),
+            )
+            .with_code("unsupported_version")
+            .with_hint("install a newer version of peat; reading still works"));
+        }
+        Ok(())
+    }
+
+    /// What whoever wants to write to a ledger that moved is told.
+    pub fn gone_to(&self, moved: &Moved) -> Error {
+        let Moved { url, namespace, .. } = moved;
+        Error::new(Kind::Conflict, format!("the ledger in {} moved to namespace '{namespace}' of {url}", self.store))
+            .with_code("moved")
+            .with_hint(format!("follow it with 'peat datastore setup {url} --namespace {namespace}'"))
+            .with_hint("if a team-mate committed the new address to git, 'git pull' brings it")
+    }
+
+    /// What of this ledger is missing in `target`, a store narrowed to the namespace to be, which has no `ns.json` yet;
+    /// `None` for one that is not there yet.
+    ///
+    /// # Errors
+    /// `Conflict` with code `not_this_ledger` when entries of another one lie there.
+    pub async fn plan_copy(&self, target: Option<&dyn Store>) -> Result<CopyPlan> {
+        let head = Box::pin(self.head_entry(self.known(Seq::ZERO))).await?.state;
+        let upto = head.root.moved.as_ref().map_or(head.seq, |moved| moved.upto);
+        let there = match target {
+            Some(target) => listed(target).await?,
+            None => Vec::new(),
+        };
+        let there: BTreeMap<String, u64> = there.into_iter().map(|object| (object.key, object.size)).collect();
+        let (mut packs, mut entries) = (Vec::new(), BTreeMap::new());
+        for object in listed(&*self.store).await? {
+            match (key::log_seq(&object.key), key::pack_segment(&object.key)) {
+                (Some(seq), _) if (head.root.keep..=upto).contains(&seq) => drop(entries.insert(seq, object)),
+                (_, Some(_)) => packs.push(object),
+                _ => {}
+            }
+        }
+        if let Some(target) = target {
+            self.same_history(target, &there, &entries).await?;
+        }
+        let mut plan = CopyPlan { upto, root: head.root, objects: Vec::new(), there: (0, 0) };
+        for object in packs.into_iter().chain(entries.into_values()) {
+            if there.get(&object.key) == Some(&object.size) {
+                plan.there = (plan.there.0 + 1, plan.there.1 + object.size);
+            } else {
+                plan.objects.push(object);
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Whether the entries in `target` are copies of this ledger's: all of them are among them, and the newest is equal.
+    async fn same_history(
+        &self,
+        target: &dyn Store,
+        there: &BTreeMap<String, u64>,
+        entries: &BTreeMap<Seq, Listed>,
+    ) -> Result<()> {
+        let foreign = |name: &str| {
+            Error::new(Kind::Conflict, format!("{target}{name} is not part of the ledger in {}", self.store))
+                .with_code("not_this_ledger")
+                .with_hint(
+                    "something else was begun there: choose another namespace with --namespace, or another prefix",
+                )
+        };
+        let first = entries.keys().next().copied().unwrap_or_default();
+        let seqs = there.keys().filter_map(|name| Some((name, key::log_seq(name)?)));
+        let mut newest: Option<&Listed> = None;
+        for (name, seq) in seqs.filter(|(_, seq)| *seq >= first) {
+            let ours = entries.get(&seq).filter(|ours| there.get(name) == Some(&ours.size));
+            let ours = ours.ok_or_else(|| foreign(name))?;
+            if newest.is_none_or(|newest| ours.key < newest.key) {
+                newest = Some(ours);
+            }
+        }
+        let Some(Listed { key, .. }) = newest else { return Ok(()) };
+        let (ours, theirs) = (self.store.get(key, Range::All).await?, target.get(key, Range::All).await?);
+        match (ours, theirs) {
+            (Some(ours), Some(theirs)) if ours.bytes != theirs.bytes => Err(foreign(key)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Copies what a plan names. `progress` is told how many objects and bytes are done. Killed anywhere, it is planned and
+    /// run again: what arrived is not copied twice.
+    ///
+    /// # Errors
+    /// `Damaged` when an object cannot be read here; what either store says.
+    pub async fn copy(
+        &self,
+        target: &Arc<dyn Store>,
+        plan: &CopyPlan,
+        progress: &(dyn Fn(Copied) + Sync),
+    ) -> Result<Copied> {
+        let under_way = UnderWay {
+            room: Semaphore::new(BUDGET as usize),
+            objects: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            progress,
+        };
+        // One kind after the other: no entry is there before what it refers to.
+        let packs = plan.objects.partition_point(|object| key::pack_segment(&object.key).is_some());
+        let (packs, entries) = plan.objects.split_at(packs);
+        for batch in packs.chunks(BATCH).chain(entries.chunks(BATCH)) {
+            let copies: Vec<_> = batch.iter().map(|object| self.copy_one(target, object, &under_way)).collect();
+            stream::iter(copies).buffered(PARALLEL).try_collect::<Vec<()>>().await?;
+        }
+        Ok(under_way.so_far())
+    }
+
+    async fn copy_one(&self, target: &Arc<dyn Store>, object: &Listed, under_way: &UnderWay<'_>) -> Result<()> {
+        let weight = u32::try_from(object.size >> 20).unwrap_or(u32::MAX).saturating_add(1).min(BUDGET);
+        let _room = under_way.room.acquire_many(weight).await;
+        if let Some(size) = self.copy_object(target, &object.key).await? {
+            under_way.objects.fetch_add(1, Ordering::Relaxed);
+            under_way.bytes.fetch_add(size, Ordering::Relaxed);
+            (under_way.progress)(under_way.so_far());
+        }
+        Ok(())
+    }
+
+    /// One object; `None` when it was collected since it was listed.
+    async fn copy_object(&self, target: &Arc<dyn Store>, name: &str) -> Result<Option<u64>> {
+        let mut again = true;
+        let bytes = loop {
+            self.env.step("move.read").await;
+            let Some(object) = self.store.get(name, Range::All).await? else { return Ok(None) };
+            match self.sound(name, &object.bytes) {
+                Ok(()) => break object.bytes,
+                Err(error) if again && error.kind() == Kind::Damaged => again = false,
+                Err(error) => return Err(self.unreadable(name, error)),
+            }
+        };
+        let size = bytes.len() as u64;
+        self.env.step("move.write").await;
+        if key::log_seq(name).is_some() {
+            // Whoever makes a ledger there at this moment must not lose an entry.
+            let stored = create_or_read(&**target, &self.env, name, bytes.clone(), &self.info.params).await?;
+            if stored != bytes {
+                return Err(Error::new(Kind::Conflict, format!("somebody else made a ledger in {target} meanwhile"))
+                    .with_code("not_this_ledger")
+                    .with_hint("choose another namespace with --namespace"));
+            }
+        } else {
+            target.put(name, bytes).await?;
+        }
+        Ok(Some(size))
+    }
+
+    /// Whether the bytes of an object are what its name says.
+    fn sound(&self, name: &str, bytes: &Bytes) -> Result<()> {
+        if let Some(seq) = key::log_seq(name) {
+            return self.adopt(&mut format::decode_entry(seq, bytes)?.state);
+        }
+        let pack = format::decode_pack(bytes)?;
+        if key::pack_segment(name) != Some(Segment::Pack(pack.base, pack.id)) {
+            return Err(Error::damaged("it is another pack"));
+        }
+        Ok(())
+    }
+
+    /// Checks a copy as `peat ledger verify` does: chain, counts, sums, and that everything it refers to is there.
+    pub async fn check_copy(&self, target: &Arc<dyn Store>, plan: &CopyPlan) -> Result<Verified> {
+        let info = self.info().clone();
+        let copy = Self::with_info(target.clone(), &self.env, info, self.clone, self.instance);
+        let partial = |what: String| {
+            Error::damaged(format!("the copy in {target} is not whole: {what}"))
+                .with_hint("see whether the ledger itself is whole: 'peat ledger verify'")
+                .with_hint("nothing was changed here; the setup can be run again")
+        };
+        if copy.list_head().await?.is_none_or(|head| head < plan.upto) {
+            return Err(partial(format!("{} is missing", key::log(plan.upto))));
+        }
+        let mut checked = copy.verify(false).await?;
+        // It comes last.
+        checked.findings.retain(|(object, ..)| object != key::NS);
+        match checked.findings.first() {
+            None => Ok(checked),
+            Some((object, what, _)) => Err(partial(format!("{object} {what}"))),
+        }
+    }
+
+    /// Closes the ledger with an entry that says where it goes, copies what was written since the copy was made, and opens
+    /// the copy. Killed anywhere, it may be run again, by anybody: the entry says how it goes on.
+    ///
+    /// # Errors
+    /// `Conflict` with code `moved` when it went elsewhere before; what either store says.
+    pub async fn move_to(
+        &self,
+        target: &Arc<dyn Store>,
+        to: &Moved,
+        author: &str,
+        probe: &serde_json::Value,
+    ) -> Result<NsInfo> {
+        self.env.step("move.leave").await;
+        let moved = Box::pin(self.leave(to, author, PATIENCE)).await?;
+        if (&moved.url, &moved.namespace) != (&to.url, &to.namespace) {
+            return Err(self.gone_to(&moved));
+        }
+        self.env.step("move.tail").await;
+        let plan = self.plan_copy(Some(&**target)).await?;
+        self.copy(target, &plan, &|_| {}).await?;
+        let left = self.plan_copy(Some(&**target)).await?.objects;
+        if let Some(Listed { key, .. }) = left.first() {
+            return Err(Error::damaged(format!("{key} did not arrive in {target}"))
+                .with_hint("run the same 'peat datastore setup <url>' again: it goes on where it stopped"));
+        }
+        self.env.step("move.arrive").await;
+        let mut origin = self.info.origin.clone();
+        origin.push(Ancestor { ledger: self.info.ledger, upto: moved.upto });
+        let info = NsInfo {
+            format: format::VERSION,
+            ledger: moved.ledger,
+            namespace: moved.namespace.clone(),
+            owner: self.info.owner.clone(),
+            origin,
+            created: self.env.now(),
+            params: self.info.params.clone(),
+            probe: probe.clone(),
+        };
+        let body =
+            serde_json::to_vec_pretty(&info).map_err(|e| Error::internal("cannot write ns.json").with_source(e))?;
+        let stored = create_or_read(&**target, &self.env, key::NS, body.into(), &self.info.params).await?;
+        let stored = parse(&**target, &stored)?;
+        if stored.ledger != moved.ledger {
+            return Err(Error::new(Kind::AlreadyExists, format!("somebody else made a ledger in {target} meanwhile"))
+                .with_code("namespace_taken")
+                .with_hint("choose another namespace with --namespace"));
+        }
+        self.env.step("move.arrived").await;
+        Ok(stored)
+    }
+
+    /// Reads the `ns.json` of a store narrowed to a namespace.
+    pub async fn peek(store: &dyn Store) -> Result<Option<NsInfo>> {
+        read(store).await
+    }
+}
+
+/// Everything that is copied.
+async fn listed(store: &dyn Store) -> Result<Vec<Listed>> {
+    let mut all = Vec::new();
+    for prefix in [key::PACK, key::LOG] {
+        let mut pages = Pages::new(store, List { prefix: prefix.to_owned(), ..List::default() });
+        while let Some(page) = pages.next().await? {
+            all.extend(page.keys);
+        }
+    }
+    Ok(all)
+}
