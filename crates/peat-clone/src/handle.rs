@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use peat_ledger::{
-    Checkpoint, Checkpointing, Collected, Collecting, GcPlan, Ledger, LogLine, NewLedger, NsInfo, Verified,
-};
+use peat_ledger::{Checkpoint, Checkpointing, Collected, Collecting, GcPlan, Ledger, NewLedger, NsInfo, Verified};
 use peat_types::{ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Kind, Result, Seq, Timestamp, Unit};
 
 use crate::beside::Beside;
@@ -256,11 +254,6 @@ impl LocalClone {
     /// `None` when it was free.
     pub async fn force_release(&self, unit: &Unit) -> Result<Option<Committed>> {
         Box::pin(self.0.force_release(unit)).await
-    }
-
-    /// The newest entries of the log, newest first, read from the store.
-    pub async fn log(&self, count: u16) -> Result<Vec<LogLine>> {
-        self.0.ledger.recent(count).await
     }
 
     /// Checks the clone. Cheap: sizes are compared, contents are not hashed, one request at most.

@@ -11,6 +11,7 @@ mod db;
 mod doctor;
 mod files;
 mod handle;
+mod history;
 mod identity;
 mod item;
 mod journal;
@@ -25,6 +26,7 @@ mod watch;
 
 pub use change::{Adopt, Change, Committed, NewChange, OnRefusal, Pending, PendingStatus, Settled};
 pub use handle::LocalClone;
+pub use history::{REWRITE, Restore, Rewrite, RewriteUnit, Step, Stored, Undo, plan_rewrite};
 pub use item::{Item, Pulled, Scope, UnitInfo};
 pub use journal::NOT_JOURNALLED;
 pub use lease::{Capability, Grant, LeaseMode, NewRun, Run};
@@ -36,6 +38,7 @@ pub use watch::{Jumped, Watch, WatchOptions, Watched, WatchedChange};
 
 // What a caller needs to read the answers of this room.
 pub use peat_ledger::{
-    Ancestor, Checkpoint, Collected, Copied, CopyPlan, Doomed, FileRow, GcPlan, Lease, LogLine, Moved, NsInfo,
-    ObjectKind, OpRecord, Params, Rank, Tail, Together, TxHead, TxKind, UnitOps, Verified,
+    Ancestor, Checkpoint, Collected, Copied, CopyPlan, Doomed, Entry, FileRow, GcPlan, Kept, Lease, LogLine, LogPage,
+    LogQuery, Moved, NsInfo, ObjectKind, OpRecord, Params, Past, Rank, Tail, Together, TxHead, TxKind, UnitDiff,
+    UnitOps, Verified,
 };

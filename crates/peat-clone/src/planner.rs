@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use peat_ledger::{Lease, Rank};
+use peat_ledger::{FileRow, Lease, Rank};
 use peat_types::{Error, ItemPath, Kind, Result, Seq, Unit};
 
 use crate::{Change, Item};
@@ -94,6 +94,9 @@ pub enum PlanContent {
     Bytes(Bytes),
     /// The content with this index in [`Change::contents`].
     Journalled(usize),
+    /// A content that some kept state has. It is referred to where it lies as long as the newest state may (R3), else
+    /// stored again.
+    Stored(FileRow),
 }
 
 /// Why a change was not planned.

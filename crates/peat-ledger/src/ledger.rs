@@ -6,6 +6,7 @@ mod commit;
 mod contents;
 mod create;
 mod find;
+mod history;
 mod key;
 mod local;
 mod log;
@@ -29,6 +30,8 @@ use peat_types::{
     ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Namespace, Result, RunNonce, Seq, Timestamp, TxId, Unit,
 };
 
+pub use self::history::{Kept, Past, UnitDiff};
+pub use self::log::{LogPage, LogQuery};
 pub use self::maintain::{Checkpoint, Checkpointing, Collected, Collecting, Doomed, GcPlan, ObjectKind, Tail};
 
 pub use self::moving::{Copied, CopyPlan};
@@ -163,8 +166,10 @@ pub enum Commit {
 pub struct LogLine {
     /// Its number.
     pub seq: Seq,
-    /// Informational.
+    /// When it was made, by its writer's clock.
     pub time: Timestamp,
+    /// When it was written, by the store's clock where that tells.
+    pub written: Timestamp,
     /// Its size in the store.
     pub size: u64,
     /// Its transactions.
@@ -314,9 +319,9 @@ impl Ledger {
         Box::pin(attempt.run()).await
     }
 
-    /// The newest `count` entries, newest first: one LIST and a 16 KiB GET each.
-    pub async fn recent(&self, count: u16) -> Result<Vec<LogLine>> {
-        log::recent(self, count).await
+    /// Entries, newest first: one LIST and a 16 KiB GET for each; of one unit a few GET more for the directory.
+    pub async fn log(&self, query: &LogQuery, cache: &dyn PageCache) -> Result<LogPage> {
+        Box::pin(log::log(self, query, cache)).await
     }
 
     /// Checks contiguity, chain, CRCs, horizons and that every reference of the head resolves; `deep` hashes contents.

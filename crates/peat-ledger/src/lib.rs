@@ -9,7 +9,8 @@ mod model;
 
 pub use ledger::{
     Checkpoint, Checkpointing, Collected, Collecting, Commit, Copied, CopyPlan, Dead, Doomed, Follow, GcPlan, Held,
-    Ledger, LogLine, Neighbours, NewLedger, News, ObjectKind, Page, Scoped, Tail, Together, Turn, Verified,
+    Kept, Ledger, LogLine, LogPage, LogQuery, Neighbours, NewLedger, News, ObjectKind, Page, Past, Scoped, Tail,
+    Together, Turn, UnitDiff, Verified,
 };
 pub use model::{
     Ancestor, Beat, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, Mark, Moved, NewContent,

@@ -164,6 +164,13 @@ pub struct FileRow {
     pub content: Content,
 }
 
+impl FileRow {
+    /// Whether both say the same file, wherever its content lies.
+    pub fn same_file(&self, other: &Self) -> bool {
+        (self.executable, self.size, self.hash) == (other.executable, other.size, other.hash)
+    }
+}
+
 /// Order of a row within its unit: what is current comes first, what was superseded after it, newest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Rank {

@@ -97,6 +97,9 @@ impl Inner {
                 }
             }
         }
+        if avoid_known {
+            overlay.bring_stored().await?;
+        }
         let units = overlay
             .ops(avoid_known)?
             .into_iter()

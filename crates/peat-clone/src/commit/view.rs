@@ -11,8 +11,19 @@ use crate::db;
 use crate::handle::Inner;
 use crate::{Change, Item, Plan, PlanContent, PlanOp, Refusal, View};
 
-/// What a path will hold: nothing, or a row with its new bytes (none when the content stays as it is).
-type Edit = Option<(Item, Option<Bytes>)>;
+/// What a path will hold: nothing, or a row and where its content comes from.
+type Edit = Option<(Item, Source)>;
+
+/// Where a planned content comes from.
+#[derive(Clone)]
+enum Source {
+    /// It stays as it is.
+    Same,
+    /// New bytes.
+    Bytes(Bytes),
+    /// The place the row names, which some kept state has.
+    Stored,
+}
 
 /// A view that takes plans.
 pub(crate) struct Overlay<'a> {
@@ -40,9 +51,16 @@ impl<'a> Overlay<'a> {
     pub(crate) fn take(&mut self, change: &Change, plan: Plan) -> Result<(), Refusal> {
         for op in plan.ops {
             match op {
+                PlanOp::Put { unit, path, rank, executable, content: PlanContent::Stored(row) } => {
+                    self.check_put(&unit, &path)?;
+                    let row = FileRow { executable, ..row };
+                    let item = Item { unit: unit.clone(), path: path.clone(), rank, row };
+                    self.edits.insert((unit, path), Some((item, Source::Stored)));
+                }
                 PlanOp::Put { unit, path, rank, executable, content } => {
                     let bytes = match content {
                         PlanContent::Bytes(bytes) => bytes,
+                        PlanContent::Stored(_) => return Err(Error::internal("a stored content has no bytes").into()),
                         PlanContent::Journalled(at) => change.contents.get(at).cloned().ok_or_else(|| {
                             Error::internal(format!(
                                 "the plan of a {} refers to a content it does not have",
@@ -77,10 +95,7 @@ impl<'a> Overlay<'a> {
         executable: bool,
         bytes: Bytes,
     ) -> Result<(), Refusal> {
-        self.check_unit(&unit)?;
-        if self.now(&unit, &path)?.is_none() {
-            self.check_name(&unit, &path)?;
-        }
+        self.check_put(&unit, &path)?;
         // Where the content will lie is decided later; nobody looks at it here.
         let row = FileRow {
             executable,
@@ -89,7 +104,24 @@ impl<'a> Overlay<'a> {
             content: Content::Tiny(Bytes::new()),
         };
         let item = Item { unit: unit.clone(), path: path.clone(), rank, row };
-        self.edits.insert((unit, path), Some((item, Some(bytes))));
+        self.edits.insert((unit, path), Some((item, Source::Bytes(bytes))));
+        Ok(())
+    }
+
+    fn check_put(&self, unit: &Unit, path: &ItemPath) -> Result<(), Refusal> {
+        self.check_unit(unit)?;
+        if self.now(unit, path)?.is_none() { self.check_name(unit, path) } else { Ok(()) }
+    }
+
+    /// Fetches what is stored already, to be stored again: the places it lies at are no longer ones to refer to.
+    pub(crate) async fn bring_stored(&mut self) -> Result<()> {
+        let stored = |edit: &Edit| matches!(edit, Some((_, Source::Stored)));
+        let keys: Vec<_> = self.edits.iter().filter(|(_, edit)| stored(edit)).map(|(key, _)| key.clone()).collect();
+        let items: Vec<Item> = keys.iter().filter_map(|key| Some(self.edits.get(key)?.as_ref()?.0.clone())).collect();
+        let contents = self.inner.past_contents(&items.iter().collect::<Vec<_>>(), &[]).await?;
+        for ((key, item), bytes) in keys.into_iter().zip(items).zip(contents) {
+            self.edits.insert(key, Some((item, Source::Bytes(bytes))));
+        }
         Ok(())
     }
 
@@ -132,7 +164,7 @@ impl<'a> Overlay<'a> {
         if let Some(edit) = self.edits.get(&(unit.clone(), path.clone())) {
             return Ok(edit.clone());
         }
-        Ok(self.inner.db.read(|tx| db::get(tx, unit, path))?.map(|item| (item, None)))
+        Ok(self.inner.db.read(|tx| db::get(tx, unit, path))?.map(|item| (item, Source::Same)))
     }
 
     /// The operations that lead from the state to what was laid over it, by unit: one per path at most.
@@ -144,17 +176,20 @@ impl<'a> Overlay<'a> {
             match (edit, old) {
                 (None, Some(old)) => ops.push(Op::Delete { path: path.clone(), rank: old.rank }),
                 (None, None) => {}
-                (Some((item, Some(bytes))), old) => ops.push(Op::Put {
+                (Some((item, source @ (Source::Bytes(_) | Source::Stored))), old) => ops.push(Op::Put {
                     path: path.clone(),
                     rank: item.rank,
                     old: old.map(|old| old.rank),
                     executable: item.row.executable,
-                    content: self.content(item, bytes, avoid_known)?,
+                    content: match source {
+                        Source::Bytes(bytes) => self.content(item, bytes, avoid_known)?,
+                        _ => NewContent::Known(item.row.clone()),
+                    },
                 }),
-                (Some((item, None)), Some(old)) if item.rank != old.rank => {
+                (Some((item, Source::Same)), Some(old)) if item.rank != old.rank => {
                     ops.push(Op::Rank { path: path.clone(), from: old.rank, to: item.rank });
                 }
-                (Some((_, None)), _) => {}
+                (Some((_, Source::Same)), _) => {}
             }
         }
         Ok(out)
@@ -174,7 +209,10 @@ impl<'a> Overlay<'a> {
 
     /// New contents by hash, for the tree.
     pub(crate) fn contents(&self) -> BTreeMap<Hash, Bytes> {
-        let new = self.edits.values().flatten().filter_map(|(item, bytes)| Some((item.row.hash, bytes.clone()?)));
+        let new = self.edits.values().flatten().filter_map(|(item, source)| match source {
+            Source::Bytes(bytes) => Some((item.row.hash, bytes.clone())),
+            Source::Same | Source::Stored => None,
+        });
         new.collect()
     }
 }
@@ -210,8 +248,8 @@ impl View for Overlay<'_> {
     async fn read(&self, unit: &Unit, path: &ItemPath) -> Result<Option<Bytes>> {
         match self.now(unit, path)? {
             None => Ok(None),
-            Some((_, Some(bytes))) => Ok(Some(bytes)),
-            Some((item, None)) => self.inner.content(&item).await.map(Some),
+            Some((_, Source::Bytes(bytes))) => Ok(Some(bytes)),
+            Some((item, Source::Same | Source::Stored)) => self.inner.content(&item).await.map(Some),
         }
     }
 }

@@ -56,7 +56,7 @@ pub use json::to_json;
 pub use pack::{PackBlock, PackIndex, decode_pack};
 pub use page::page_children;
 pub use plan::plan;
-pub use query::{current, directory, directory_diff, file, packs, table, unit_rows};
+pub use query::{FileDiff, current, directory, directory_diff, file, packs, table, table_diff, unit_rows};
 pub use ring::{RING_CHANGES, ring_tag};
 pub use row::{PackRow, decode_row, encode_row, setsum_of};
 pub use staged::{Staged, decode_group, decode_staged, encode_staged};
@@ -73,6 +73,11 @@ pub const VERSION: u32 = 3;
 pub trait PageSource: Send + Sync {
     /// The record at `at` as stored. `Damaged` or `NotFound` when it is not there.
     async fn page(&self, at: &Ref) -> Result<Bytes>;
+
+    /// These pages are wanted next: a source far away fetches them together.
+    async fn ahead(&self, _: &[Ref]) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A planned transaction in bytes: position independent, so it can be put into an entry at any place.

@@ -61,6 +61,40 @@ pub async fn table(row: &UnitRow, pages: &dyn PageSource) -> Result<Vec<(Rank, I
     files(&scan(row.table.as_ref(), TreeKind::Table, pages).await?)
 }
 
+/// A file before and after, with its rank.
+pub type FileDiff = (Option<(Rank, FileRow)>, Option<(Rank, FileRow)>);
+
+/// Files that differ between two states of a unit: in content, in being executable or in rank, but not in where the
+/// content lies. Pages both states share are not read.
+///
+/// # Errors
+/// As [`unit_rows`].
+pub async fn table_diff(
+    before: Option<&UnitRow>,
+    after: Option<&UnitRow>,
+    pages: &dyn PageSource,
+) -> Result<BTreeMap<ItemPath, FileDiff>> {
+    let root = |row: Option<&UnitRow>| row.and_then(|row| row.table);
+    let changes = diff(root(before).as_ref(), root(after).as_ref(), TreeKind::Table, pages).await?;
+    let mut out: BTreeMap<ItemPath, FileDiff> = BTreeMap::new();
+    for (key, (was, is)) in changes {
+        // One path lies under two keys when its rank changed.
+        let (rank, path) = read_table_key(&key)?;
+        let entry = out.entry(path).or_default();
+        if let Some(was) = was {
+            entry.0 = Some((rank, read_file_value(&was)?));
+        }
+        if let Some(is) = is {
+            entry.1 = Some((rank, read_file_value(&is)?));
+        }
+    }
+    out.retain(|_, (was, is)| match (was, is) {
+        (Some((from, was)), Some((to, is))) => from != to || !was.same_file(is),
+        _ => true,
+    });
+    Ok(out)
+}
+
 /// The current files of a unit only: as a rule one page.
 ///
 /// # Errors

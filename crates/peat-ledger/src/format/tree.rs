@@ -172,6 +172,9 @@ pub(crate) async fn diff(
     while let Some(level) = open.iter().flatten().map(|(_, level)| *level).max() {
         let refs = |side: usize| open[side].iter().map(|(node, _)| node.at).collect::<HashSet<Ref>>();
         let shared: HashSet<Ref> = refs(0).intersection(&refs(1)).copied().collect();
+        let here = |(node, its_level): &&(Node, u8)| *its_level == level && !shared.contains(&node.at);
+        let wanted: Vec<Ref> = open.iter().flatten().filter(here).map(|(node, _)| node.at).collect();
+        pages.ahead(&wanted).await?;
         for side in 0..2 {
             for (node, its_level) in std::mem::take(&mut open[side]) {
                 if shared.contains(&node.at) {

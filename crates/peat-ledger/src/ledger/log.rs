@@ -1,35 +1,127 @@
 //! The log as people look at it.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use peat_objects::{List, Listed, Pages, Range};
-use peat_types::{Error, Result, Seq};
+use peat_objects::{List, Listed, Pages as Listing, Range};
+use peat_types::{Error, Result, Seq, Timestamp, Unit};
 
+use super::pages::Pages;
+use super::read::Glance;
 use super::{Ledger, LogLine, key};
 use crate::format;
+use crate::model::PageCache;
 
 const PARALLEL: usize = 8;
+/// Keys of a page of a listing.
+const LISTED: u16 = 1000;
 
-pub(super) async fn recent(ledger: &Ledger, count: u16) -> Result<Vec<LogLine>> {
-    let list = List { prefix: key::LOG.to_owned(), max_keys: Some(count.clamp(1, 1000)), ..List::default() };
-    let mut pages = Pages::in_order(&*ledger.store, list);
-    let mut seqs: Vec<Seq> = Vec::new();
-    while seqs.len() < usize::from(count)
-        && let Some(page) = pages.next().await?
-    {
-        seqs.extend(page.keys.iter().filter_map(|listed| key::log_seq(&listed.key)));
+/// Which entries are wanted.
+#[derive(Clone, Debug, Default)]
+pub struct LogQuery {
+    /// Only entries that changed this unit.
+    pub unit: Option<Unit>,
+    /// At most so many; all when absent.
+    pub count: Option<usize>,
+    /// Only entries written at this time or later.
+    pub since: Option<Timestamp>,
+}
+
+impl LogQuery {
+    /// The newest `count` entries.
+    pub fn newest(count: usize) -> Self {
+        Self { count: Some(count), ..Self::default() }
     }
-    seqs.truncate(usize::from(count));
-    let reads = seqs.into_iter().map(|seq| async move { Ok((seq, ledger.glance(seq).await?)) });
-    let read: Vec<_> = stream::iter(reads).buffered(PARALLEL).try_collect::<Vec<_>>().await?;
-    let keep = read.iter().find_map(|(_, glance)| glance.as_ref()).map_or(Seq::ZERO, |head| head.state.root.keep);
-    // Slots below the floor are void, whatever they hold, and may be removed while they are listed.
-    let valid = read.into_iter().filter(|(seq, _)| *seq >= keep);
-    valid
-        .map(|(seq, glance)| {
-            let glance = glance.ok_or_else(|| ledger.missing(seq))?;
-            Ok(LogLine { seq, time: glance.time, size: glance.size, txs: glance.txs })
-        })
-        .collect()
+
+    fn left(&self, lines: &[LogLine]) -> usize {
+        self.count.map_or(usize::MAX, |count| count.saturating_sub(lines.len()))
+    }
+
+    fn is_before(&self, glance: &Glance) -> bool {
+        self.since.is_some_and(|since| glance.written < since)
+    }
+}
+
+/// Entries as shown by the log.
+#[derive(Clone, Debug, Default)]
+pub struct LogPage {
+    /// Newest first. Of an entry asked for by unit, only the transaction that changed the unit.
+    pub lines: Vec<LogLine>,
+    /// The first entry that is still kept.
+    pub first: Seq,
+    /// Whether older ones that are kept were left out because there were enough.
+    pub more: bool,
+}
+
+pub(super) async fn log(ledger: &Ledger, query: &LogQuery, cache: &dyn PageCache) -> Result<LogPage> {
+    match &query.unit {
+        Some(unit) => of_unit(ledger, query, unit, cache).await,
+        None => of_all(ledger, query).await,
+    }
+}
+
+async fn of_all(ledger: &Ledger, query: &LogQuery) -> Result<LogPage> {
+    let max_keys = query.count.and_then(|count| u16::try_from(count).ok()).unwrap_or(LISTED).clamp(1, LISTED);
+    let list = List { prefix: key::LOG.to_owned(), max_keys: Some(max_keys), ..List::default() };
+    let mut listing = Listing::in_order(&*ledger.store, list);
+    let mut page = LogPage::default();
+    while let Some(listed) = listing.next().await? {
+        let seqs: Vec<Seq> = listed.keys.iter().filter_map(|listed| key::log_seq(&listed.key)).collect();
+        let mut rest = &seqs[..];
+        while !rest.is_empty() {
+            let (now, after) = rest.split_at(rest.len().min(PARALLEL).min(query.left(&page.lines)));
+            if now.is_empty() {
+                page.more = rest.first().is_some_and(|seq| *seq >= page.first);
+                return Ok(page);
+            }
+            rest = after;
+            let reads = now.iter().map(|seq| async move { Ok((*seq, ledger.glance(*seq).await?)) });
+            let read: Vec<_> = stream::iter(reads).buffered(PARALLEL).try_collect::<Vec<_>>().await?;
+            if let Some(newest) = read.iter().find_map(|(_, glance)| glance.as_ref()) {
+                page.first = page.first.max(newest.state.root.keep);
+            }
+            for (seq, glance) in read {
+                // Slots below the floor are void, whatever they hold, and may be removed while they are listed.
+                if seq < page.first {
+                    return Ok(page);
+                }
+                let glance = glance.ok_or_else(|| ledger.missing(seq))?;
+                if query.is_before(&glance) {
+                    return Ok(page);
+                }
+                page.lines.push(line(seq, glance));
+            }
+        }
+    }
+    Ok(page)
+}
+
+/// Each transaction head names the entry that changed its units before.
+async fn of_unit(ledger: &Ledger, query: &LogQuery, unit: &Unit, cache: &dyn PageCache) -> Result<LogPage> {
+    let kept = ledger.kept().await?;
+    let mut pages = Pages::new(ledger, cache);
+    kept.newest.near(&mut pages);
+    let mut page = LogPage { first: kept.first_entry(), ..LogPage::default() };
+    let mut next = pages.unit(&kept.newest.state, unit).await?.map(|row| row.last_seq);
+    while let Some(seq) = next.filter(|seq| *seq >= page.first) {
+        if query.left(&page.lines) == 0 {
+            page.more = true;
+            break;
+        }
+        let mut glance = ledger.glance_entry(&kept, seq).await?;
+        if query.is_before(&glance) {
+            break;
+        }
+        glance.txs.retain(|tx| tx.units.iter().any(|changed| changed.unit == *unit));
+        let changed = glance.txs.iter().flat_map(|tx| &tx.units).find(|changed| changed.unit == *unit);
+        next = changed
+            .ok_or_else(|| Error::damaged(format!("{} should have changed {unit}, but does not", key::log(seq))))?
+            .expected;
+        page.lines.push(line(seq, glance));
+    }
+    Ok(page)
+}
+
+fn line(seq: Seq, glance: Glance) -> LogLine {
+    LogLine { seq, time: glance.time, written: glance.written, size: glance.size, txs: glance.txs }
 }
 
 pub(super) async fn cat(ledger: &Ledger, key: &str) -> Result<serde_json::Value> {
@@ -47,7 +139,7 @@ pub(super) async fn cat(ledger: &Ledger, key: &str) -> Result<serde_json::Value>
 
 /// Every object below a folder.
 pub(super) async fn list_all(ledger: &Ledger, prefix: &str) -> Result<Vec<Listed>> {
-    let mut pages = Pages::new(&*ledger.store, List { prefix: prefix.to_owned(), ..List::default() });
+    let mut pages = Listing::new(&*ledger.store, List { prefix: prefix.to_owned(), ..List::default() });
     let mut all = Vec::new();
     while let Some(page) = pages.next().await? {
         all.extend(page.keys);

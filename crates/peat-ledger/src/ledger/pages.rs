@@ -126,6 +126,10 @@ impl PageSource for Pages<'_> {
         self.cache.put(at, &record);
         Ok(record)
     }
+
+    async fn ahead(&self, at: &[Ref]) -> Result<()> {
+        self.prefetch(at).await
+    }
 }
 
 impl Ledger {

@@ -28,6 +28,8 @@ pub(super) struct Glance {
     pub state: State,
     pub txs: Vec<TxHead>,
     pub time: Timestamp,
+    /// When the slot was written: by the store's clock, or by its writer's where the store does not say.
+    pub written: Timestamp,
     pub size: u64,
     /// The bytes that were read, from offset 0.
     pub prefix: Bytes,
@@ -44,6 +46,11 @@ pub(super) enum Stop {
     End,
     /// The entries read are void: the place they were read from lies behind the floor (R6).
     Behind,
+}
+
+/// When an entry was written, as far as that can be told. `time` is what its writer says.
+pub(super) fn written(meta: &Meta, time: Timestamp) -> Timestamp {
+    meta.last_modified.unwrap_or(time)
 }
 
 impl State {
@@ -192,7 +199,8 @@ impl Ledger {
                     self.adopt(&mut state)?;
                     self.saw(seq);
                     self.noticed(&state, &txs, &meta);
-                    return Ok(Glance { state, txs, time, size, prefix, entry: None });
+                    let written = written(&meta, time);
+                    return Ok(Glance { state, txs, time, written, size, prefix, entry: None });
                 }
                 Err(needed) => {
                     let len = needed.min(size).max(prefix.len() as u64 + 1);
@@ -213,6 +221,7 @@ impl Ledger {
             state: entry.state.clone(),
             txs: entry.txs.clone(),
             time: entry.time,
+            written: written(&meta, entry.time),
             size,
             prefix,
             entry: Some(entry),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peat_ledger::Commit;
+use peat_ledger::{Commit, LogQuery};
 use peat_objects::{List, Page, Store};
 use peat_types::{Error, Kind, Seq};
 
@@ -76,7 +76,7 @@ async fn a_log_that_is_listed_out_of_order_is_reported() {
     })
     .await;
     assert_eq!((error.kind(), error.code()), (Kind::Damaged, "bad_listing"), "{error:?}");
-    assert_eq!(bench.ledger.recent(5).await.expect_err("order").code(), "bad_listing");
+    assert_eq!(bench.ledger.log(&LogQuery::newest(5), &bench.cache).await.expect_err("order").code(), "bad_listing");
     bench.hooks.calm();
     assert_eq!(bench.ledger.head().await.expect("head").state.seq, Seq(9));
 
@@ -133,7 +133,7 @@ async fn a_page_of_html_is_never_data() {
     });
     let damaged = |error: Error| assert!(matches!(error.kind(), Kind::Damaged | Kind::NotFound), "{error:?}");
     damaged(bench.ledger.head().await.expect_err("head"));
-    damaged(bench.ledger.recent(3).await.expect_err("log"));
+    damaged(bench.ledger.log(&LogQuery::newest(3), &bench.cache).await.expect_err("log"));
     damaged(bench.ledger.contents(&[&table[0].2], &[]).await.expect_err("contents"));
     damaged(bench.ledger.cat("ns.json").await.expect_err("cat"));
     let store = std::sync::Arc::new(bench.hooks.clone());

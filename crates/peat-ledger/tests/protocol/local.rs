@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::{join, join_all};
-use peat_ledger::{Commit, Draft, Params, format};
+use peat_ledger::{Commit, Draft, LogQuery, Params, format};
 use peat_objects::{MemoryStore, Op, Range, Store};
 use peat_types::{Error, Kind, Seq, TxId};
 
@@ -35,7 +35,7 @@ fn tx_keys(bench: &Bench) -> Vec<String> {
 
 /// In which entries `drafts` are. Each is in one.
 async fn entries_of(bench: &Bench, drafts: &[Draft]) -> Vec<Seq> {
-    let log = bench.ledger.recent(100).await.expect("log");
+    let log = bench.ledger.log(&LogQuery::newest(100), &bench.cache).await.expect("log").lines;
     let holding = |tx: TxId| {
         let seqs: Vec<Seq> =
             log.iter().filter(|line| line.txs.iter().any(|head| head.tx == tx)).map(|line| line.seq).collect();
@@ -135,7 +135,7 @@ async fn a_leader_that_is_dropped_neither_loses_nor_repeats_what_it_carries() {
         let seqs = entries_of(&bench, &drafts[2..]).await;
         assert_eq!(rest.iter().map(seq_of).collect::<Vec<_>>(), seqs, "each knows the truth");
         assert_eq!(seqs, vec![Seq(3); 6]);
-        let log = bench.ledger.recent(10).await.expect("log");
+        let log = bench.ledger.log(&LogQuery::newest(10), &bench.cache).await.expect("log").lines;
         let landed = log.iter().any(|line| line.txs.iter().any(|head| head.tx == drafts[1].tx));
         assert_eq!(landed, lands, "dropped after {drop_after} ms");
         assert!(bench.ledger.verify(true).await.expect("verify").findings.is_empty());
@@ -151,7 +151,7 @@ async fn one_who_waits_can_leave() {
         join(join_all([&drafts[0], &drafts[2], &drafts[3]].map(|draft| bench.send(draft))), leaves).await;
     assert!(left.is_none());
     assert_eq!(sent.iter().map(seq_of).collect::<Vec<_>>(), [Seq(2), Seq(3), Seq(3)]);
-    let log = bench.ledger.recent(10).await.expect("log");
+    let log = bench.ledger.log(&LogQuery::newest(10), &bench.cache).await.expect("log").lines;
     assert!(log.iter().all(|line| line.txs.iter().all(|head| head.tx != drafts[1].tx)), "it was never sent");
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::{join, join_all};
-use peat_ledger::{Commit, Dead, Draft, Ledger, News, Params, TxKind, format};
+use peat_ledger::{Commit, Dead, Draft, Ledger, LogQuery, News, Params, TxKind, format};
 use peat_objects::{LatencyStore, MemoryStore, Metered, Op, Range, Store};
 use peat_types::{CloneId, Error, InstanceId, Kind, LedgerId, Seq, TxId};
 
@@ -54,7 +54,7 @@ impl House {
 
     /// The entries that hold a transaction.
     async fn holding(&self, tx: TxId) -> Vec<Seq> {
-        let log = self.first.ledger.recent(100).await.expect("log");
+        let log = self.first.ledger.log(&LogQuery::newest(100), &MapCache::default()).await.expect("log").lines;
         log.iter().filter(|line| line.txs.iter().any(|head| head.tx == tx)).map(|line| line.seq).collect()
     }
 

@@ -1,6 +1,6 @@
 //! Verification finds what is wrong and names it.
 
-use peat_ledger::Params;
+use peat_ledger::{LogQuery, Params};
 use peat_objects::{Range, Store};
 use peat_types::Seq;
 
@@ -67,7 +67,7 @@ async fn what_is_missing_or_damaged_is_named() {
 #[tokio::test(start_paused = true)]
 async fn the_log_reads_newest_first_and_every_object_as_json() {
     let bench = sound().await;
-    let lines = bench.ledger.recent(4).await.expect("recent");
+    let lines = bench.ledger.log(&LogQuery::newest(4), &bench.cache).await.expect("recent").lines;
     assert_eq!(lines.iter().map(|line| line.seq.0).collect::<Vec<_>>(), [6, 5, 4, 3]);
     assert_eq!(lines[0].txs[0].message, "a change");
     for key in bench.memory.keys() {
