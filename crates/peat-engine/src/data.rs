@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use peat_clone::{Item, LocalClone, Scope};
-use peat_types::{Error, Kind, Result, Unit};
+use peat_clone::{Item, LocalClone, Past, Scope};
+use peat_types::{Error, Kind, Result, Seq, Unit};
 use serde_json::Value;
 
+use crate::history::When;
 use crate::names::did_you_mean;
 use crate::paths::{DataPath, METADATA, RAW};
 use crate::planner::record;
@@ -30,6 +31,71 @@ pub struct DataGet {
     pub no_content: bool,
     /// `--fresh`: brings the model up to date first.
     pub fresh: bool,
+    /// As it was then.
+    pub at: Option<When>,
+}
+
+/// What a read is to show.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reading {
+    /// Brings what is read up to date first.
+    pub fresh: bool,
+    /// A state of the past instead, read from the store.
+    pub at: Option<When>,
+}
+
+impl From<bool> for Reading {
+    fn from(fresh: bool) -> Self {
+        Self { fresh, at: None }
+    }
+}
+
+/// Where the data of a unit is read: as this clone knows it, or in a state of the past.
+pub(crate) struct Shelf<'a> {
+    clone: &'a LocalClone,
+    unit: Unit,
+    past: Option<Past>,
+}
+
+impl<'a> Shelf<'a> {
+    /// What the clone knows.
+    pub fn now(clone: &'a LocalClone, unit: Unit) -> Self {
+        Self { clone, unit, past: None }
+    }
+
+    /// The data there.
+    pub async fn versions(&self) -> Result<Versions> {
+        let items = match &self.past {
+            None => self.clone.items(&self.unit, "data/")?,
+            Some(past) => self.clone.past_items(past, &self.unit, "data/").await?,
+        };
+        Ok(by_name(items))
+    }
+
+    /// The content of an item.
+    pub async fn content(&self, item: &Item) -> Result<Bytes> {
+        if self.past.is_none() {
+            return self.clone.content(item).await;
+        }
+        let mut contents = self.clone.past_contents(&[item], &[]).await?;
+        contents.pop().ok_or_else(|| Error::internal("no content for one item"))
+    }
+
+    /// Reads the metadata of a version.
+    pub async fn metadata(&self, version: &Version) -> Result<Metadata> {
+        let Some(item) = &version.metadata else { return Err(Error::damaged("a data version has no metadata")) };
+        record(&self.content(item).await?, &item.path)
+    }
+
+    /// The metadata of a version if it is on this machine: no request.
+    fn metadata_here(&self, version: &Version) -> Result<Option<Metadata>> {
+        let Some(item) = &version.metadata else { return Ok(None) };
+        self.clone.content_here(item)?.map(|bytes| record(&bytes, &item.path)).transpose()
+    }
+
+    fn entry(&self) -> Option<Seq> {
+        self.past.as_ref().map(|past| past.state.seq)
+    }
 }
 
 /// Files of one version.
@@ -42,10 +108,9 @@ pub(crate) struct Version {
 /// Versions by data name.
 pub(crate) type Versions = BTreeMap<String, BTreeMap<u64, Version>>;
 
-/// The data of a unit as this clone knows it.
-pub(crate) fn versions(clone: &LocalClone, unit: &Unit) -> Result<Versions> {
+fn by_name(items: Vec<Item>) -> Versions {
     let mut all = Versions::new();
-    for item in clone.items(unit, "data/")? {
+    for item in items {
         let Some(path) = DataPath::parse(item.path.as_str()) else { continue };
         let (name, number, file) = (path.name.to_owned(), path.version, path.file.to_owned());
         let version = all.entry(name).or_default().entry(number).or_default();
@@ -55,19 +120,7 @@ pub(crate) fn versions(clone: &LocalClone, unit: &Unit) -> Result<Versions> {
             _ => {}
         }
     }
-    Ok(all)
-}
-
-/// Reads the metadata of a version.
-pub(crate) async fn metadata(clone: &LocalClone, version: &Version) -> Result<Metadata> {
-    let Some(item) = &version.metadata else { return Err(Error::damaged("a data version has no metadata")) };
-    record(&clone.content(item).await?, &item.path)
-}
-
-/// The metadata of a version if it is on this machine: no request.
-fn metadata_here(clone: &LocalClone, version: &Version) -> Result<Option<Metadata>> {
-    let Some(item) = &version.metadata else { return Ok(None) };
-    clone.content_here(item)?.map(|bytes| record(&bytes, &item.path)).transpose()
+    all
 }
 
 /// A content as a value: JSON as it is, text as text, anything else as nothing.
@@ -89,6 +142,18 @@ impl Repo {
         let blank = clone.position()?.is_none() && !known()?;
         self.look(clone, &Scope::Units(vec![unit.clone()]), fresh, blank).await?;
         Ok((clone, unit))
+    }
+
+    /// Where the data of a definition is to be read.
+    async fn shelf(&self, definition: &Definition, reading: Reading) -> Result<Shelf<'_>> {
+        let Some(at) = reading.at else {
+            let (clone, unit) = self.scoped(definition, reading.fresh).await?;
+            return Ok(Shelf::now(clone, unit));
+        };
+        let clone = self.clone_of().await?;
+        let kept = clone.kept().await?;
+        let past = self.past(clone, &kept, at).await?;
+        Ok(Shelf { clone, unit: definition.unit()?, past: Some(past) })
     }
 
     /// Everything, brought up to date when `fresh` asks for it or when this clone never saw everything.
@@ -113,72 +178,45 @@ impl Repo {
     /// `peat data get`.
     pub async fn data_get(&self, request: &DataGet) -> Result<DataView> {
         let definition = self.definition(&request.model)?;
-        let (clone, unit) = self.scoped(&definition, request.fresh).await?;
-        let all = versions(clone, &unit)?;
+        let shelf = self.shelf(&definition, Reading { fresh: request.fresh, at: request.at }).await?;
+        let all = shelf.versions().await?;
         let mut name = request.name.clone();
         for _ in 0..FORWARDS {
-            let of_name = all.get(&name).ok_or_else(|| self.no_data(&definition, &name, &all))?;
+            let of_name = all.get(&name).ok_or_else(|| self.no_data(&definition, &name, &all, &shelf))?;
             let newest = of_name.last_key_value().map(|(number, _)| *number).unwrap_or_default();
             let number = request.version.unwrap_or(newest);
             let version = of_name.get(&number).ok_or_else(|| {
-                self.miss(Error::not_found(format!(
-                    "data '{name}' of model '{}' has no version {number}; the newest here is {newest}",
+                let place = shelf.entry().map_or_else(|| "here".to_owned(), |seq| format!("at entry {seq}"));
+                let error = Error::not_found(format!(
+                    "data '{name}' of model '{}' has no version {number}; the newest {place} is {newest}",
                     definition.name
-                )))
-                .with_hint(format!("'peat data versions {} {name}' lists them", definition.name))
+                ));
+                let error = if shelf.past.is_none() { self.miss(error) } else { error };
+                error.with_hint(format!("'peat data versions {} {name}' lists them", definition.name))
             })?;
-            let metadata = metadata(clone, version).await?;
+            let metadata = shelf.metadata(version).await?;
             match &metadata.renamed_to {
                 Some(to) if request.version.is_none() => name.clone_from(to),
-                _ => return self.data_view(&definition, clone, metadata, version, request.no_content).await,
+                _ => return data_view(&definition, &shelf, metadata, version, request.no_content).await,
             }
         }
         Err(Error::damaged(format!("data '{}' of model '{}' was renamed in a circle", request.name, definition.name)))
     }
 
-    async fn data_view(
-        &self,
-        definition: &Definition,
-        clone: &LocalClone,
-        metadata: Metadata,
-        version: &Version,
-        no_content: bool,
-    ) -> Result<DataView> {
-        let raw = version.raw.as_ref().ok_or_else(|| {
-            Error::damaged(format!("version {} of data '{}' has no content", metadata.version, metadata.name))
-        })?;
-        let bytes = if no_content { None } else { Some(clone.content(raw).await?) };
-        Ok(DataView {
-            content: bytes.as_ref().map(|bytes| value_of(&metadata.content_type, bytes)),
-            bytes,
-            id: metadata.id,
-            name: metadata.name,
-            model_id: definition.id.clone(),
-            model_name: definition.name.clone(),
-            model_type: definition.type_name.clone(),
-            version: metadata.version,
-            content_type: metadata.content_type,
-            lifetime: metadata.lifetime,
-            garbage_collection: metadata.garbage_collection,
-            streaming: metadata.streaming,
-            tags: metadata.tags,
-            owner_definition: metadata.owner_definition,
-            created_at: metadata.created_at,
-            size: metadata.size,
-            checksum: metadata.checksum,
-            content_path: clone.tree().join(raw.path.as_str()),
-        })
-    }
-
     /// `peat data list <model>`, of one type of data or all.
-    pub async fn data_list(&self, model: &str, data_type: Option<&str>, fresh: bool) -> Result<DataList> {
+    pub async fn data_list(
+        &self,
+        model: &str,
+        data_type: Option<&str>,
+        reading: impl Into<Reading>,
+    ) -> Result<DataList> {
         let definition = self.definition(model)?;
-        let (clone, unit) = self.scoped(&definition, fresh).await?;
+        let shelf = self.shelf(&definition, reading.into()).await?;
         let mut groups: BTreeMap<String, Vec<DataItem>> = BTreeMap::new();
         let mut warnings = Vec::new();
-        for (name, of_name) in versions(clone, &unit)? {
+        for (name, of_name) in shelf.versions().await? {
             let Some((number, newest)) = of_name.last_key_value() else { continue };
-            let metadata = match metadata(clone, newest).await {
+            let metadata = match shelf.metadata(newest).await {
                 Ok(metadata) => metadata,
                 Err(error) => {
                     warnings.push(Warning { name, message: format!("version {number}: {}", error.chain().join(": ")) });
@@ -209,6 +247,7 @@ impl Repo {
             model_id: definition.id,
             model_name: definition.name,
             model_type: definition.type_name,
+            entry: shelf.entry(),
             groups,
             total,
             warnings,
@@ -216,17 +255,17 @@ impl Repo {
     }
 
     /// `peat data versions`.
-    pub async fn data_versions(&self, model: &str, name: &str, fresh: bool) -> Result<DataVersions> {
+    pub async fn data_versions(&self, model: &str, name: &str, reading: impl Into<Reading>) -> Result<DataVersions> {
         let definition = self.definition(model)?;
-        let (clone, unit) = self.scoped(&definition, fresh).await?;
-        let all = versions(clone, &unit)?;
-        let of_name = all.get(name).ok_or_else(|| self.no_data(&definition, name, &all))?;
+        let shelf = self.shelf(&definition, reading.into()).await?;
+        let all = shelf.versions().await?;
+        let of_name = all.get(name).ok_or_else(|| self.no_data(&definition, name, &all, &shelf))?;
         let mut out = Vec::new();
         let mut offline = false;
         for (number, version) in of_name.iter().rev() {
             // Which versions there are is known here; the rest is told as far as it can be read.
-            let metadata = match metadata_here(clone, version)? {
-                None if !offline => match metadata(clone, version).await {
+            let metadata = match shelf.metadata_here(version)? {
+                None if !offline => match shelf.metadata(version).await {
                     Err(error) if error.kind() == Kind::Offline => {
                         offline = true;
                         None
@@ -248,14 +287,54 @@ impl Repo {
             model_id: definition.id,
             model_name: definition.name,
             model_type: definition.type_name,
+            entry: shelf.entry(),
             total: out.len() as u64,
             versions: out,
         })
     }
 
-    fn no_data(&self, definition: &Definition, name: &str, all: &Versions) -> Error {
+    fn no_data(&self, definition: &Definition, name: &str, all: &Versions, shelf: &Shelf<'_>) -> Error {
         let close = did_you_mean(name, all.keys().map(String::as_str));
-        let error = Error::not_found(format!("model '{}' has no data '{name}' here{close}", definition.name));
+        let model = &definition.name;
+        if let Some(seq) = shelf.entry() {
+            return Error::not_found(format!("model '{model}' had no data '{name}' at entry {seq}{close}"))
+                .with_hint(format!("'peat data list {model} --at {seq}' lists what it had"));
+        }
+        let error = Error::not_found(format!("model '{model}' has no data '{name}' here{close}"));
         self.miss(error).with_hint(format!("'peat data list {}' lists its data", definition.name))
     }
+}
+
+async fn data_view(
+    definition: &Definition,
+    shelf: &Shelf<'_>,
+    metadata: Metadata,
+    version: &Version,
+    no_content: bool,
+) -> Result<DataView> {
+    let raw = version.raw.as_ref().ok_or_else(|| {
+        Error::damaged(format!("version {} of data '{}' has no content", metadata.version, metadata.name))
+    })?;
+    let bytes = if no_content { None } else { Some(shelf.content(raw).await?) };
+    Ok(DataView {
+        content: bytes.as_ref().map(|bytes| value_of(&metadata.content_type, bytes)),
+        bytes,
+        id: metadata.id,
+        name: metadata.name,
+        model_id: definition.id.clone(),
+        model_name: definition.name.clone(),
+        model_type: definition.type_name.clone(),
+        version: metadata.version,
+        content_type: metadata.content_type,
+        lifetime: metadata.lifetime,
+        garbage_collection: metadata.garbage_collection,
+        streaming: metadata.streaming,
+        tags: metadata.tags,
+        owner_definition: metadata.owner_definition,
+        created_at: metadata.created_at,
+        size: metadata.size,
+        checksum: metadata.checksum,
+        entry: shelf.entry(),
+        content_path: shelf.past.is_none().then(|| shelf.clone.tree().join(raw.path.as_str())),
+    })
 }

@@ -4,7 +4,7 @@ mod extension;
 mod maintain;
 mod setup;
 
-use peat_clone::Scope;
+use peat_clone::{LogQuery, Scope};
 use peat_objects::{List, Pages};
 use peat_types::{Result, Seq, Timestamp};
 
@@ -22,10 +22,10 @@ impl Repo {
     pub async fn datastore_status(&self) -> Result<DatastoreStatus> {
         let (clone, place) = self.opened().await?;
         let began = self.host().env.monotonic();
-        let newest = clone.log(1).await;
+        let newest = clone.log(&LogQuery::newest(1)).await;
         let latency = self.host().env.monotonic().saturating_sub(began);
         let (healthy, message, head) = match newest {
-            Ok(lines) => (true, "the store answers".to_owned(), lines.first().map(|line| line.seq)),
+            Ok(page) => (true, "the store answers".to_owned(), page.lines.first().map(|line| line.seq)),
             Err(error) => (false, error.chain().join(": "), clone.head()?),
         };
         Ok(DatastoreStatus {

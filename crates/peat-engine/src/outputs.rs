@@ -6,7 +6,7 @@ use peat_clone::{Item, LocalClone};
 use peat_types::{Error, Kind, Result, Unit};
 use serde_json::Value;
 
-use crate::data::{metadata, value_of, versions};
+use crate::data::{Shelf, value_of};
 use crate::paths::OutputPath;
 use crate::planner::record;
 use crate::record::Output;
@@ -228,16 +228,17 @@ impl Repo {
             Error::not_found(format!("output {} has no data{what}; it wrote {wrote}", found.output.id))
         })?;
         let number = request.version.unwrap_or(artifact.version);
-        let all = versions(clone, &found.unit)?;
+        let shelf = Shelf::now(clone, found.unit.clone());
+        let all = shelf.versions().await?;
         let version = all.get(&artifact.name).and_then(|versions| versions.get(&number)).ok_or_else(|| {
             self.miss(Error::not_found(format!("version {number} of data '{}' is not here", artifact.name)))
         })?;
-        let metadata = metadata(clone, version).await?;
+        let metadata = shelf.metadata(version).await?;
         let raw = version
             .raw
             .as_ref()
             .ok_or_else(|| Error::damaged(format!("version {number} of data '{}' has no content", artifact.name)))?;
-        let value = value_of(&metadata.content_type, &clone.content(raw).await?);
+        let value = value_of(&metadata.content_type, &shelf.content(raw).await?);
         let data = match &request.field {
             None => value,
             Some(field) => pick(&value, field).cloned().ok_or_else(|| {

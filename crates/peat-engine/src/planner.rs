@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use peat_clone::{Change, Interrupted, Plan, PlanOp, Planner, Rank, Refusal, View};
+use peat_clone::{Change, Interrupted, Plan, PlanOp, Planner, REWRITE, Rank, Refusal, View, plan_rewrite};
 use peat_types::{Error, ItemPath, Kind, Result, Timestamp, Unit};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -137,6 +137,7 @@ impl Planner for DomainPlanner {
             START => plan_start(&payload(change)?, unit, view).await,
             END => plan_end(change, payload(change)?, unit, view).await,
             DELETE => plan_delete(unit, view).await,
+            REWRITE => plan_rewrite(change, view).await,
             other => Err(refused(
                 Error::new(Kind::Unsupported, format!("this version of Peat does not know changes of kind '{other}'"))
                     .with_code("unsupported_version")

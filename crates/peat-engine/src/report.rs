@@ -4,6 +4,7 @@
 //! fields with `schema` in front, so that a script can tell what it is looking at.
 
 mod data;
+mod history;
 mod model;
 mod repo;
 mod run;
@@ -17,6 +18,10 @@ pub use data::{
     DataGroup, DataItem, DataList, DataVersion, DataVersions, DataView, OutputData, OutputLogs, OutputRow,
     OutputSearch, OutputView,
 };
+pub use history::{
+    ContentDiff, DiffReport, HistoryData, HistoryItem, LogEntry, LogReport, LogTransaction, RestoreReport, ShowReport,
+    ShowTransaction, UndoReport, UndoneChange,
+};
 pub use model::{
     DeletedModel, MethodReport, MethodView, ModelCreated, ModelDeleted, ModelEdited, ModelRow, ModelSearch,
     ModelValidated, ModelValidatedAll, ModelView, SpecView, TypeName, TypeSearch, TypeView, Validation, Warning,
@@ -26,8 +31,7 @@ pub use run::{Artifact, CancelReport, CancelledRun, RunReport, RunStatus};
 pub use store::{
     CheckpointMade, DatastoreCleanup, DatastoreGc, DatastoreSetup, DatastoreStatus, DoctorFinding, DoctorReport,
     FreedObjects, LedgerCat, LedgerLs, LedgerMaintain, LedgerObject, LedgerVerify, LockHolder, LockReleased,
-    LockStatus, LogEntry, LogReport, LogTransaction, PendingChange, PendingDone, PendingList, PendingShow, SetupAction,
-    StatusReport, SyncReport,
+    LockStatus, PendingChange, PendingDone, PendingList, PendingShow, SetupAction, StatusReport, SyncReport,
 };
 pub use watch::{WatchChange, WatchData, WatchEvent, WatchItem, WatchOutput, WatchUnit};
 

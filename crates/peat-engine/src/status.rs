@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use peat_clone::{Adopt, Change, LeaseInfo, LocalClone, Pending, PendingStatus, Scope};
-use peat_types::{ChangeId, Error, Kind, Result, Unit};
+use peat_types::{ChangeId, Error, Kind, Result};
 use serde_json::{Value, json};
 
+use crate::history::model_of;
 use crate::report::{
-    CancelReport, CancelledRun, LockHolder, LockReleased, LockStatus, LogEntry, LogReport, LogTransaction,
-    PendingChange, PendingDone, PendingList, PendingShow, StatusReport,
+    CancelReport, CancelledRun, LockHolder, LockReleased, LockStatus, PendingChange, PendingDone, PendingList,
+    PendingShow, StatusReport,
 };
 use crate::run::LocalRuns;
 use crate::{Repo, duration};
@@ -20,10 +21,6 @@ const CANCEL_WAIT: Duration = Duration::from_secs(15);
 const SHOW_MAX: usize = 4096;
 
 type Names = HashMap<String, String>;
-
-fn model_of(names: &Names, unit: &Unit) -> Option<String> {
-    unit.as_str().strip_prefix("model/").and_then(|id| names.get(id)).cloned()
-}
 
 pub(crate) fn pending_change(names: &Names, pending: Pending) -> PendingChange {
     let status = match pending.status {
@@ -146,35 +143,6 @@ impl Repo {
             None => "this clone was never synchronised".to_owned(),
         };
         error.with_hint(format!("{age}; 'peat datastore sync --pull' brings this clone up to date"))
-    }
-
-    /// `peat log`: the newest `count` entries of the store.
-    pub async fn log(&self, count: u16) -> Result<LogReport> {
-        let (clone, place) = self.opened().await?;
-        let names = self.model_names()?;
-        let entries = clone.log(count).await?.into_iter().map(|line| LogEntry {
-            seq: line.seq,
-            time: line.time,
-            size: line.size,
-            transactions: line
-                .txs
-                .into_iter()
-                .map(|tx| LogTransaction {
-                    tx: tx.tx,
-                    change: tx.change,
-                    kind: serde_json::to_value(tx.kind)
-                        .ok()
-                        .and_then(|kind| kind.as_str().map(str::to_owned))
-                        .unwrap_or_default(),
-                    author: tx.author,
-                    message: tx.message,
-                    time: tx.time,
-                    models: tx.units.iter().filter_map(|unit| model_of(&names, &unit.unit)).collect(),
-                    units: tx.units.iter().map(|unit| unit.unit.to_string()).collect(),
-                })
-                .collect(),
-        });
-        Ok(LogReport { namespace: place.namespace.clone(), source: "store".to_owned(), entries: entries.collect() })
     }
 
     /// `peat pending list`.

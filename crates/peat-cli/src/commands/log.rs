@@ -1,3 +1,5 @@
+mod graph;
+
 use peat_types::Result;
 
 use crate::context::Context;
@@ -6,17 +8,33 @@ use crate::page::Page;
 use crate::page::names;
 use crate::printer::Render;
 use peat_engine::report::LogReport;
+use peat_engine::{LogRequest, When};
 
 /// Show the newest entries of the ledger: who changed what, and when
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How many entries
-    #[arg(short = 'n', long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    limit: u16,
+    /// At most so many entries (default: 20; with --since, all)
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    limit: Option<u16>,
+    /// Only entries that changed this model: name, id, or the unique start of an id
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+    /// Only entries since then: 2d, 2026-11-30T10:00:00Z, or the number of an entry
+    #[arg(long, value_name = "WHEN")]
+    since: Option<When>,
+    /// Draw a lane for each model, with runs as bars from their start to their end
+    #[arg(long)]
+    graph: bool,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
-    cx.report(&cx.repo()?.log(args.limit).await?)?;
+    let request = LogRequest { model: args.model, limit: args.limit.map(usize::from), since: args.since };
+    let report = cx.repo()?.log(&request).await?;
+    if args.graph {
+        cx.report(&graph::Graph(report))?
+    } else {
+        cx.report(&report)?
+    }
     Ok(Exit::Success)
 }
 
@@ -26,9 +44,19 @@ impl Render for LogReport {
             entry.transactions.iter().map(move |tx| {
                 let what = if tx.message.is_empty() { &tx.kind } else { &tx.message };
                 let units = if tx.models.is_empty() { &tx.units } else { &tx.models };
-                vec![entry.seq.to_string(), tx.time.to_string(), tx.author.clone(), names(units), what.clone()]
+                vec![entry.seq.to_string(), entry.written.to_string(), tx.author.clone(), names(units), what.clone()]
             })
         });
-        page.table(&["entry", "time", "who", "what of", "change"], rows.collect(), "The ledger is empty.");
+        page.table(&["entry", "time", "who", "what of", "change"], rows.collect(), "No entries.");
+        end(self, page);
+    }
+}
+
+/// Says where the log goes on, or that it does not.
+fn end(report: &LogReport, page: &mut Page) {
+    if report.more {
+        page.line("… older ones with -n or --since");
+    } else if report.first.0 > 0 {
+        page.line(format_args!("entries below {} are no longer kept", report.first));
     }
 }

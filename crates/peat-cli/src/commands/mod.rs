@@ -4,6 +4,7 @@ mod completions;
 mod data;
 mod datastore;
 mod demo;
+mod diff;
 mod doctor;
 mod help;
 mod init;
@@ -11,7 +12,10 @@ mod ledger;
 mod log;
 pub(crate) mod model;
 mod pending;
+mod restore;
+mod show;
 mod status;
+mod undo;
 mod version;
 
 use clap::Subcommand;
@@ -27,6 +31,10 @@ pub(crate) enum Command {
     Model(model::Args),
     Data(data::Args),
     Log(log::Args),
+    Show(show::Args),
+    Diff(diff::Args),
+    Undo(undo::Args),
+    Restore(restore::Args),
     Status(status::Args),
     Datastore(datastore::Args),
     Pending(pending::Args),
@@ -53,6 +61,10 @@ pub(crate) fn dispatch(command: Option<Command>, cx: &Context) -> Result<Exit> {
         Command::Model(args) => model::run(args, cx),
         Command::Data(args) => data::run(args, cx),
         Command::Log(args) => cx.block_on(log::run(args, cx)),
+        Command::Show(args) => cx.block_on(show::run(args, cx)),
+        Command::Diff(args) => cx.block_on(diff::run(args, cx)),
+        Command::Undo(args) => cx.block_on(undo::run(args, cx)),
+        Command::Restore(args) => cx.block_on(restore::run(args, cx)),
         Command::Status(args) => cx.block_on(status::run(args, cx)),
         Command::Datastore(args) => datastore::run(args, cx),
         Command::Pending(args) => pending::run(args, cx),

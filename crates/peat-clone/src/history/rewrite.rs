@@ -184,12 +184,11 @@ pub(super) fn changed(message: String) -> Error {
 
 impl LocalClone {
     /// Commits a rewrite. A refusal leaves nothing behind.
-    pub async fn rewrite(&self, rewrite: &Rewrite, message: String, author: Option<String>) -> Result<Committed> {
+    pub async fn rewrite(&self, rewrite: &Rewrite, message: String) -> Result<Committed> {
         let payload =
             serde_json::to_value(rewrite).map_err(|e| Error::internal("cannot write a plan").with_source(e))?;
         let mut change = NewChange::new(REWRITE, rewrite.units(), payload);
         change.message = message;
-        change.author = author;
         change.on_refusal = OnRefusal::Drop;
         let committed = self.commit(change).await?;
         // What came back is stored already, so it did not pass through this machine; here it is made visible.

@@ -12,8 +12,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use peat_clone::{
-    Change, Durability, Hydration, Interrupted, Item, LocalClone, NewChange, NewNamespace, NewRun, Options, Params,
-    Plan, PlanContent, PlanOp, Planner, Rank, Refusal, Reporter, Run, Scope, Silent, Together, View,
+    Change, Durability, Hydration, Interrupted, Item, LocalClone, LogQuery, NewChange, NewNamespace, NewRun, Options,
+    Params, Plan, PlanContent, PlanOp, Planner, REWRITE, Rank, Refusal, Reporter, Run, Scope, Silent, Together, View,
+    plan_rewrite,
 };
 use peat_objects::{Count, FaultStore, MemoryStore, Meter, Metered, Op, Store};
 use peat_testkit::clock::tokio_env;
@@ -97,6 +98,7 @@ impl Planner for TestPlanner {
                 let at = format!("outputs/{unit}/latest").parse()?;
                 plan.ops.push(put(unit, at, PlanContent::Bytes("running".into())));
             }
+            REWRITE => return plan_rewrite(change, view).await,
             "refuse" => return Err(Refusal::Refused(Error::new(Kind::Conflict, "no"))),
             other => return Err(Refusal::Refused(Error::internal(format!("unknown kind {other}")))),
         }
@@ -401,7 +403,7 @@ pub fn new_run(on: &str, wait: Duration) -> NewRun {
 
 /// Every change id of the log with the entry it is in, from the store.
 pub async fn changes_in_log(machine: &Machine) -> Vec<(u64, String, String)> {
-    let mut lines = machine.clone.log(1000).await.unwrap();
+    let mut lines = machine.clone.log(&LogQuery::default()).await.unwrap().lines;
     lines.reverse();
     let heads = lines.iter().flat_map(|line| line.txs.iter().map(move |tx| (line.seq.0, tx)));
     heads.map(|(seq, tx)| (seq, tx.change.to_string(), format!("{:?}", tx.kind))).collect()

@@ -39,6 +39,7 @@ impl Fake {
                     let bytes = match content {
                         PlanContent::Bytes(bytes) => bytes,
                         PlanContent::Journalled(i) => contents[i].clone(),
+                        PlanContent::Stored(_) => panic!("nothing here is stored already"),
                     };
                     self.files.insert(path, (rank, bytes));
                 }

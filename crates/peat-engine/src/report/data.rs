@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use peat_types::Timestamp;
+use peat_types::{Seq, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -47,8 +47,12 @@ pub struct DataView {
     /// SHA-256 of the content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
-    /// The file in the local tree.
-    pub content_path: PathBuf,
+    /// Of a state of the past: its entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entry: Option<Seq>,
+    /// The file in the local tree; that holds the present only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_path: Option<PathBuf>,
     /// The content, parsed when it is JSON; absent with `--no-content`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<Value>,
@@ -101,6 +105,9 @@ pub struct DataList {
     pub model_name: String,
     /// Normalised type.
     pub model_type: String,
+    /// Of a state of the past: its entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entry: Option<Seq>,
     /// Items by type.
     pub groups: Vec<DataGroup>,
     /// Number of items.
@@ -141,6 +148,9 @@ pub struct DataVersions {
     pub model_name: String,
     /// Normalised type.
     pub model_type: String,
+    /// Of a state of the past: its entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entry: Option<Seq>,
     /// Newest first.
     pub versions: Vec<DataVersion>,
     /// How many.

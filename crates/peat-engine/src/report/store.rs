@@ -2,57 +2,11 @@
 
 use std::path::PathBuf;
 
-use peat_types::{ChangeId, CloneId, LedgerId, Namespace, Seq, Timestamp, TxId};
+use peat_types::{ChangeId, CloneId, LedgerId, Namespace, Seq, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{Warning, schema};
-
-/// A transaction in the log.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LogTransaction {
-    /// Identity of the attempt.
-    pub tx: TxId,
-    /// Identity of the change.
-    pub change: ChangeId,
-    /// `change`, `start`, `end`, `abort`, ….
-    pub kind: String,
-    /// Who.
-    pub author: String,
-    /// One line.
-    pub message: String,
-    /// When the change was made, by its author's clock.
-    pub time: Timestamp,
-    /// Units it changed.
-    pub units: Vec<String>,
-    /// Names of the models behind the units, where this repository knows them.
-    pub models: Vec<String>,
-}
-
-/// An entry of the log.
-#[derive(Clone, Debug, Serialize)]
-pub struct LogEntry {
-    /// Its number.
-    pub seq: Seq,
-    /// When it was written, by its writer's clock.
-    pub time: Timestamp,
-    /// Its size in the store.
-    pub size: u64,
-    /// Its transactions.
-    pub transactions: Vec<LogTransaction>,
-}
-
-/// `peat log`.
-#[derive(Clone, Debug, Serialize)]
-pub struct LogReport {
-    /// Namespace.
-    pub namespace: Namespace,
-    /// `store` or `clone`.
-    pub source: String,
-    /// Newest first.
-    pub entries: Vec<LogEntry>,
-}
 
 /// Who holds a lease.
 #[derive(Clone, Debug, Serialize)]
@@ -540,7 +494,6 @@ pub struct DoctorReport {
 }
 
 schema! {
-    LogReport => "peat.log/1",
     StatusReport => "peat.status/1",
     DatastoreSetup => "peat.datastore.setup/2",
     DatastoreCleanup => "peat.datastore.cleanup/1",

@@ -255,6 +255,11 @@ impl Ledger {
 
     async fn not_kept(&self, kept: &Kept, what: impl fmt::Display) -> Error {
         let floor = kept.floor();
+        if floor == Seq::ZERO {
+            return Error::not_found(format!("{what} is before the ledger was created"))
+                .with_code("state_not_kept")
+                .with_hint("'peat log' shows its entries");
+        }
         let when = match self.glance(floor).await {
             Ok(Some(oldest)) => format!(", written {}", oldest.written),
             // When it was written is a service; that it is the oldest is the answer.

@@ -23,6 +23,8 @@ pub struct LogQuery {
     pub count: Option<usize>,
     /// Only entries written at this time or later.
     pub since: Option<Timestamp>,
+    /// Only this entry and later ones.
+    pub from: Option<Seq>,
 }
 
 impl LogQuery {
@@ -36,7 +38,8 @@ impl LogQuery {
     }
 
     fn is_before(&self, glance: &Glance) -> bool {
-        self.since.is_some_and(|since| glance.written < since)
+        let early = self.since.is_some_and(|since| glance.written < since);
+        early || self.from.is_some_and(|from| glance.state.seq < from)
     }
 }
 

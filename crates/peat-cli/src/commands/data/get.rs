@@ -6,8 +6,8 @@ use crate::exit::Exit;
 use crate::page::Page;
 use crate::page::{bytes, or_dash, value};
 use crate::printer::Render;
-use peat_engine::DataGet;
 use peat_engine::report::DataView;
+use peat_engine::{DataGet, When};
 
 /// Show the newest version of data, or a given one
 #[derive(Debug, clap::Args)]
@@ -23,11 +23,15 @@ pub(crate) struct Args {
     /// Pull what this reads from the store first
     #[arg(long)]
     fresh: bool,
+    /// As it was after this entry or at this time: 57, 2d, 2026-11-30T10:00:00Z
+    #[arg(long, value_name = "WHEN", conflicts_with = "fresh")]
+    at: Option<When>,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     let Target { model, name } = args.data.target();
-    let request = DataGet { model, name, version: args.version, no_content: args.no_content, fresh: args.fresh };
+    let request =
+        DataGet { model, name, version: args.version, no_content: args.no_content, fresh: args.fresh, at: args.at };
     let view = cx.repo()?.data_get(&request).await?;
     match &view.bytes {
         // A program that reads the pipe wants the content and nothing else.
@@ -48,7 +52,8 @@ impl Render for DataView {
         page.field("content", format_args!("{}, {}", self.content_type, or_dash(self.size.map(bytes))));
         let tags: Vec<String> = self.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
         page.field("tags", tags.join(" "));
-        page.field("file", self.content_path.display());
+        page.optional("of entry", self.entry);
+        page.optional("file", self.content_path.as_ref().map(|path| path.display()));
         if let Some(content) = &self.content {
             let text = value(content);
             let lines = text.lines().count();

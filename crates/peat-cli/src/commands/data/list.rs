@@ -6,6 +6,7 @@ use crate::page::Page;
 use crate::page::{bytes, or_dash};
 use crate::printer::Render;
 use peat_engine::report::DataList;
+use peat_engine::{Reading, When};
 
 /// List the data of a model
 #[derive(Debug, clap::Args)]
@@ -18,15 +19,20 @@ pub(crate) struct Args {
     /// Pull what this reads from the store first
     #[arg(long)]
     fresh: bool,
+    /// As it was after this entry or at this time: 57, 2d, 2026-11-30T10:00:00Z
+    #[arg(long, value_name = "WHEN", conflicts_with = "fresh")]
+    at: Option<When>,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
-    cx.report(&cx.repo()?.data_list(&args.model, args.r#type.as_deref(), args.fresh).await?)?;
+    let reading = Reading { fresh: args.fresh, at: args.at };
+    cx.report(&cx.repo()?.data_list(&args.model, args.r#type.as_deref(), reading).await?)?;
     Ok(Exit::Success)
 }
 
 impl Render for DataList {
     fn render(&self, page: &mut Page) {
+        page.optional("of entry", self.entry);
         let rows = self.groups.iter().flat_map(|group| &group.items).map(|item| {
             vec![
                 item.name.clone(),

@@ -7,6 +7,7 @@ use crate::page::Page;
 use crate::page::{bytes, or_dash};
 use crate::printer::Render;
 use peat_engine::report::DataVersions;
+use peat_engine::{Reading, When};
 
 /// List the versions of data
 #[derive(Debug, clap::Args)]
@@ -16,16 +17,21 @@ pub(crate) struct Args {
     /// Pull what this reads from the store first
     #[arg(long)]
     fresh: bool,
+    /// As it was after this entry or at this time: 57, 2d, 2026-11-30T10:00:00Z
+    #[arg(long, value_name = "WHEN", conflicts_with = "fresh")]
+    at: Option<When>,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    let reading = Reading { fresh: args.fresh, at: args.at };
     let Target { model, name } = args.data.target();
-    cx.report(&cx.repo()?.data_versions(&model, &name, args.fresh).await?)?;
+    cx.report(&cx.repo()?.data_versions(&model, &name, reading).await?)?;
     Ok(Exit::Success)
 }
 
 impl Render for DataVersions {
     fn render(&self, page: &mut Page) {
+        page.optional("of entry", self.entry);
         let rows = self.versions.iter().map(|version| {
             vec![
                 version.version.to_string(),

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use peat_engine::report::{LogTransaction, RunStatus};
-use peat_engine::{Cancel, CreateModel, DataGet, Datastore, InitRequest, Quiet, Ran, Repo, RunRequest, SetupRequest};
+use peat_engine::{
+    Cancel, CreateModel, DataGet, Datastore, InitRequest, LogRequest, Quiet, Ran, Repo, RunRequest, SetupRequest,
+};
 use peat_objects::StoreUrl;
 use peat_types::{Error, Result};
 use serde_json::{Map, Value};
@@ -175,7 +177,7 @@ async fn versions(machine: &Machine<'_>) -> Result<(String, bool)> {
 }
 
 async fn log(machine: &Machine<'_>) -> Result<(String, bool)> {
-    let report = machine.repo()?.log(20).await?;
+    let report = machine.repo()?.log(&LogRequest::default()).await?;
     let changes: Vec<&LogTransaction> = report.entries.iter().flat_map(|entry| &entry.transactions).collect();
     let by = |name: &str| changes.iter().filter(|tx| tx.author.starts_with(name)).count();
     let (ann, bob) = (by("ann@"), by("bob@"));

@@ -1,0 +1,78 @@
+//! `peat log`.
+
+use peat_clone::{LogLine, LogQuery, TxHead};
+use peat_types::Result;
+
+use super::when::Point;
+use super::{Names, When, model_of};
+use crate::Repo;
+use crate::report::{LogEntry, LogReport, LogTransaction};
+
+/// Entries shown unless told otherwise.
+const NEWEST: usize = 20;
+
+/// `peat log`.
+#[derive(Clone, Debug, Default)]
+pub struct LogRequest {
+    /// Only entries that changed this model: name, id or beginning of an id.
+    pub model: Option<String>,
+    /// At most so many. Unless given, 20, or with `since` all.
+    pub limit: Option<usize>,
+    /// Only entries written then or later.
+    pub since: Option<When>,
+}
+
+impl Repo {
+    /// `peat log`: entries of the store, newest first.
+    pub async fn log(&self, request: &LogRequest) -> Result<LogReport> {
+        let definition = request.model.as_ref().map(|model| self.definition(model)).transpose()?;
+        let (clone, place) = self.opened().await?;
+        let names = self.model_names()?;
+        let (mut since, mut from) = (None, None);
+        match request.since.map(|since| since.at(self.host().env.now())) {
+            Some(Point::Time(time)) => since = Some(time),
+            Some(Point::Entry(seq)) => from = Some(seq),
+            None => {}
+        }
+        let query = LogQuery {
+            unit: definition.as_ref().map(|definition| definition.unit()).transpose()?,
+            count: request.limit.or_else(|| request.since.is_none().then_some(NEWEST)),
+            since,
+            from,
+        };
+        let page = clone.log(&query).await?;
+        Ok(LogReport {
+            namespace: place.namespace.clone(),
+            source: "store".to_owned(),
+            model: definition.map(|definition| definition.name),
+            first: page.first,
+            more: page.more,
+            entries: page.lines.iter().map(|line| entry(&names, line)).collect(),
+        })
+    }
+}
+
+fn entry(names: &Names, line: &LogLine) -> LogEntry {
+    LogEntry {
+        seq: line.seq,
+        time: line.time,
+        written: line.written,
+        size: line.size,
+        transactions: line.txs.iter().map(|tx| transaction(names, tx)).collect(),
+    }
+}
+
+pub(super) fn transaction(names: &Names, tx: &TxHead) -> LogTransaction {
+    let kind = serde_json::to_value(tx.kind).ok().and_then(|kind| kind.as_str().map(str::to_owned));
+    LogTransaction {
+        tx: tx.tx,
+        change: tx.change,
+        kind: kind.unwrap_or_default(),
+        author: tx.author.clone(),
+        message: tx.message.clone(),
+        time: tx.time,
+        run: tx.guard.as_ref().map(|guard| guard.nonce.to_string()),
+        models: tx.units.iter().filter_map(|unit| model_of(names, &unit.unit)).collect(),
+        units: tx.units.iter().map(|unit| unit.unit.to_string()).collect(),
+    }
+}
