@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Opening, World, change_bytes, change_put, noise, path, unit};
-use peat_clone::{Hydration, NewChange, Scope};
+use peat_clone::{Hydration, LogQuery, NewChange, Scope};
 use peat_objects::{Fault, Op, Store};
 use peat_types::{Kind, Seq};
 use serde_json::json;
@@ -138,7 +138,7 @@ async fn a6_readers_write_nothing() {
             b.clone.settle().await.unwrap();
             b.clone.doctor().await.unwrap();
             b.clone.leases().unwrap();
-            b.clone.log(20).await.unwrap();
+            b.clone.log(&LogQuery::newest(20)).await.unwrap();
             b.clone.verify(true).await.unwrap();
         })
         .await;

@@ -6,13 +6,12 @@ mod common;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use bytes::Bytes;
+use common::carried::{carried, log_key};
 use common::{Machine, World, change_append, change_bytes, change_end, noise, unit};
 use peat_clone::{Event, Params, Reporter, Watch, WatchOptions, Watched};
-use peat_ledger::{Checkpoint, Checkpointing, Collecting, Draft, DraftUnit, Ledger, Ref, Segment, TxKind, format};
-use peat_objects::{Fault, MemoryStore, Op, Range, Store};
-use peat_types::{ChangeId, CloneId, EntryId, InstanceId, Kind, Result, Seq, TxId};
+use peat_ledger::{Checkpoint, Checkpointing, Collecting, Ledger, TxKind};
+use peat_objects::{Fault, Op, Range, Store};
+use peat_types::{CloneId, InstanceId, Kind, Result, Seq};
 
 const INTERVAL: Duration = Duration::from_secs(2);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -396,22 +395,6 @@ async fn a_new_name_begins_where_it_is_told_and_an_old_one_where_it_was() {
     assert_eq!(a.clone.watch(&options()).await.unwrap_err().kind(), Kind::Damaged);
 }
 
-fn log_key(seq: Seq) -> String {
-    format!("log/{}.{seq}", seq.inverted())
-}
-
-/// Pages straight from the objects.
-struct Pages(MemoryStore);
-
-#[async_trait]
-impl format::PageSource for Pages {
-    async fn page(&self, at: &Ref) -> Result<Bytes> {
-        let Segment::Log(seq) = at.segment else { unreachable!("pages lie in the log") };
-        let range = Range::Part { offset: at.off, len: u64::from(at.len) };
-        Ok(self.0.get(&log_key(seq), range).await?.expect("there").bytes)
-    }
-}
-
 /// Who maintains the ledger.
 fn keeper(world: &World, of: &Machine) -> Ledger {
     let (clone, instance) = (CloneId::random(&world.env), InstanceId::random(&world.env));
@@ -422,31 +405,4 @@ async fn checkpoint(ledger: &Ledger) {
     let patience = Duration::from_secs(30);
     let how = Checkpointing { author: "a@box".to_owned(), force: true, full: false, patience };
     assert!(matches!(ledger.checkpoint(&how).await.unwrap(), Checkpoint::Done { .. }));
-}
-
-/// What a helper leaves: one entry with `count` changes, each of its own unit and empty.
-async fn carried(store: &MemoryStore, by: &Machine, count: usize) {
-    let head = by.clone.log(1).await.unwrap()[0].seq;
-    let bytes = store.get(&log_key(head), Range::All).await.unwrap().unwrap().bytes;
-    let state = format::decode_entry(head, &bytes).unwrap().state;
-    let (params, pages) = (Params::default(), Pages(store.clone()));
-    let mut sections = Vec::new();
-    for at in 0..count {
-        let draft = Draft {
-            tx: TxId::random(&by.env),
-            change: ChangeId::random(&by.env),
-            kind: TxKind::Change,
-            author: "x@y".to_owned(),
-            message: String::new(),
-            time: by.env.now(),
-            guard: None,
-            units: vec![DraftUnit { unit: unit(&format!("model/c{at}")), expected: None, ops: Vec::new() }],
-        };
-        let mut pack_id = || unreachable!("small");
-        sections.push(format::plan(&draft, &state, &params, &pages, &mut pack_id).await.unwrap());
-    }
-    let (clone, instance) = (CloneId::random(&by.env), InstanceId::random(&by.env));
-    let writer = format::Writer { clone, instance, time: by.env.now() };
-    let built = format::build_entry(&state, &sections, EntryId::random(&by.env), writer, &params, &pages).await;
-    store.create(&log_key(head.next()), built.unwrap().0).await.unwrap();
 }

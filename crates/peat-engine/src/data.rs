@@ -298,7 +298,7 @@ impl Repo {
         let model = &definition.name;
         if let Some(seq) = shelf.entry() {
             return Error::not_found(format!("model '{model}' had no data '{name}' at entry {seq}{close}"))
-                .with_hint(format!("'peat data list {model} --at {seq}' lists what it had"));
+                .with_hint(format!("'peat data list {0} --at {1}' lists what it had", model, seq));
         }
         let error = Error::not_found(format!("model '{model}' has no data '{name}' here{close}"));
         self.miss(error).with_hint(format!("'peat data list {}' lists its data", definition.name))

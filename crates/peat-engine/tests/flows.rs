@@ -71,7 +71,7 @@ async fn a_run_leaves_data_output_and_log() {
     let status = report::json(&repo.status().await.unwrap());
     assert_eq!((&status["private"], &status["pending"], &status["leases"]), (&json!(true), &json!([]), &json!([])));
     assert!(
-        repo.log(20)
+        repo.log(&peat_engine::LogRequest::default())
             .await
             .unwrap()
             .entries

@@ -25,6 +25,8 @@ mod local;
 mod moving;
 #[path = "protocol/neighbours.rs"]
 mod neighbours;
+#[path = "protocol/past.rs"]
+mod past;
 #[path = "protocol/read.rs"]
 mod read;
 #[path = "protocol/street.rs"]

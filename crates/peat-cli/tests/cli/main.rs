@@ -10,6 +10,7 @@ mod demo;
 mod failing;
 mod grammar;
 mod hints;
+mod history;
 mod interrupt;
 mod killed;
 mod licences;

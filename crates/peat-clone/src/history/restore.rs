@@ -40,9 +40,10 @@ impl LocalClone {
             self.pull(&Scope::Units(changed.clone())).await?;
         }
         let in_scope = |unit: &Unit| units.is_none_or(|units| units.contains(unit));
-        for held in self.leases()?.into_iter().filter(|held| held.lease.held && in_scope(&held.unit)) {
+        if let Some(held) = self.leases()?.into_iter().find(|held| held.lease.held && in_scope(&held.unit)) {
             return Err(in_progress(self.0.planner.name_of(&held.unit), &held.lease));
         }
+        self.0.at_rest(&changed).await?;
         let items = match units {
             None => now.state.root.files,
             Some(units) => {

@@ -5,6 +5,7 @@ use peat_types::{Error, ItemPath, Kind, Result, Seq, Unit};
 use serde::{Deserialize, Serialize, de};
 
 use super::is_lease;
+use crate::handle::Inner;
 use crate::{Change, Committed, Item, LocalClone, NewChange, OnRefusal, Plan, PlanContent, PlanOp, Refusal, View};
 
 /// Kind of a change that takes items back; its payload is a [`Rewrite`]. Whoever implements a
@@ -180,6 +181,18 @@ pub(super) fn changed(message: String) -> Error {
     Error::new(Kind::Conflict, message)
         .with_code("changed_since")
         .with_hint("somebody else was faster: run the command again to see what would happen now")
+}
+
+impl Inner {
+    /// As the plan of a rewrite will find it, but before anything is journalled, and with the names people know.
+    pub(super) async fn at_rest(&self, units: &[Unit]) -> Result<()> {
+        for unit in units {
+            if let Some(lease) = self.lease(unit).await?.filter(|lease| lease.held) {
+                return Err(in_progress(self.planner.name_of(unit), &lease));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl LocalClone {

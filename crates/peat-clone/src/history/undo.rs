@@ -49,7 +49,8 @@ impl LocalClone {
             self.add(&mut effect, *seq, &before, &after, &own).await?;
         }
         let last = undone.last().map_or(seq, |(seq, _)| *seq);
-        self.pull(&Scope::Units(units)).await?;
+        self.pull(&Scope::Units(units.clone())).await?;
+        self.0.at_rest(&units).await?;
         let rewrite = self.inverse(kept, last, effect).await?;
         if rewrite.steps().all(|(_, step)| step.ranks()) {
             return Err(Error::new(
@@ -57,7 +58,7 @@ impl LocalClone {
                 format!("there is nothing to undo in entry {seq}: all is as it was"),
             )
             .with_code("nothing_to_undo")
-            .with_hint(format!("'peat show {seq}' shows what it did")));
+            .with_hint(format!("'peat show {0}' shows what it did", seq)));
         }
         Ok(Undo { undone, rewrite })
     }
@@ -143,7 +144,7 @@ impl LocalClone {
         let (who, hint) = match by {
             Some((seq, head)) => (
                 format!("entry {seq} by {}", head.author),
-                format!("'peat show {seq}' shows that entry; undo it first if both are to go"),
+                format!("'peat show {0}' shows that entry; undo it first if both are to go", seq),
             ),
             None => ("a later entry".to_owned(), "'peat log' shows who changed what".to_owned()),
         };
@@ -193,7 +194,7 @@ fn chosen<'a>(seq: Seq, txs: &'a [TxHead], change: Option<&str>) -> Result<&'a T
             let first = several.first().map(|tx| tx.change.to_string()).unwrap_or_default();
             Err(Error::invalid(format!("entry {seq} holds {} changes: {}", several.len(), list(several)))
                 .with_code("several_changes")
-                .with_hint(format!("name the one to undo: 'peat undo {seq} --change {first}'")))
+                .with_hint(format!("name the one to undo: 'peat undo {0} --change {1}'", seq, first)))
         }
     }
 }

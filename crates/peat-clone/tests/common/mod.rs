@@ -2,6 +2,8 @@
 //! and processes that can be killed at a named step.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code)]
 
+pub mod carried;
+
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -328,6 +330,12 @@ impl Machine {
     pub async fn text(&self, on: &str, at: &str) -> Option<String> {
         let item = self.clone.item(&unit(on), &path(at)).unwrap()?;
         Some(String::from_utf8(self.clone.content(&item).await.unwrap().to_vec()).unwrap())
+    }
+
+    /// The size of a content as it is really read.
+    pub async fn text_len(&self, on: &str, at: &str) -> usize {
+        let item = self.clone.item(&unit(on), &path(at)).unwrap().unwrap();
+        self.clone.content(&item).await.unwrap().len()
     }
 
     pub fn file(&self, at: &str) -> Option<String> {

@@ -1,6 +1,5 @@
 //! Looking back: which states are kept, which of them was current at a time, and what differs between two of them.
 
-use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -95,11 +94,11 @@ impl Ledger {
         }
         self.not_yet(kept, seq)?;
         if seq < kept.floor() {
-            return Err(self.not_kept(kept, format_args!("the state after entry {seq}")).await);
+            return Err(self.not_kept(kept, &format!("the state after entry {seq}")).await);
         }
         let glance = self.slot(kept, seq).await?;
         if let Some(now) = self.renewed(kept).await?.filter(|now| seq < now.floor()) {
-            return Err(self.not_kept(&now, format_args!("the state after entry {seq}")).await);
+            return Err(self.not_kept(&now, &format!("the state after entry {seq}")).await);
         }
         Ok(Past::of(glance))
     }
@@ -115,7 +114,7 @@ impl Ledger {
         }
         let mut low = self.past(kept, kept.floor()).await?;
         if low.written > time {
-            return Err(self.not_kept(kept, format_args!("the state of {time}")).await);
+            return Err(self.not_kept(kept, &format!("the state of {time}")).await);
         }
         let mut high = kept.head();
         while high.0 - low.state.seq.0 > 1 {
@@ -217,7 +216,7 @@ impl Ledger {
                     return Err(self.cleared(&now, seq));
                 }
                 if seq < now.floor() && seq >= kept.floor() {
-                    return Err(self.not_kept(&now, format_args!("the state after entry {seq}")).await);
+                    return Err(self.not_kept(&now, &format!("the state after entry {seq}")).await);
                 }
                 missing?.ok_or_else(|| self.missing(seq))
             }
@@ -253,7 +252,7 @@ impl Ledger {
         Ok(if seq < now.first_entry() { self.cleared(&now, seq) } else { self.missing(seq) })
     }
 
-    async fn not_kept(&self, kept: &Kept, what: impl fmt::Display) -> Error {
+    async fn not_kept(&self, kept: &Kept, what: &str) -> Error {
         let floor = kept.floor();
         if floor == Seq::ZERO {
             return Error::not_found(format!("{what} is before the ledger was created"))

@@ -1,0 +1,102 @@
+//! The past on the command line: log, show, diff, undo, restore.
+
+use crate::sandbox::Sandbox;
+
+/// A model `m` that ran twice: entries 1 to 4.
+fn twice() -> Sandbox {
+    let sandbox = Sandbox::with_model("date +%N");
+    for _ in 0..2 {
+        sandbox.peat("model method run m execute").ok();
+    }
+    sandbox
+}
+
+#[test]
+fn the_log_by_model_by_time_and_as_a_graph() {
+    let sandbox = twice();
+    sandbox.model("other", "true");
+    sandbox.peat("model method run other execute").ok();
+    let seqs = |words: &str| -> Vec<u64> {
+        let log = sandbox.peat(words).ok().json();
+        log["entries"].as_array().unwrap().iter().map(|entry| entry["seq"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(seqs("log --json"), [6, 5, 4, 3, 2, 1, 0]);
+    assert_eq!(seqs("log --json --model m"), [4, 3, 2, 1]);
+    assert_eq!(seqs("log --json --model m -n 1"), [4]);
+    assert_eq!(seqs("log --json --since 1h -n 2"), [6, 5]);
+    assert_eq!(seqs("log --json --since 5"), [6, 5]);
+    let text = sandbox.peat("log -n 2").ok().out;
+    assert!(text.starts_with("ENTRY") && text.contains("other execute: succeeded"), "{text}");
+    assert!(text.ends_with("… older ones with -n or --since\n"), "{text}");
+    let graph = sandbox.peat("log --graph").ok().out;
+    let lanes: Vec<&str> = graph.lines().map(|line| line.split("20").next().unwrap().trim_end()).collect();
+    assert_eq!(lanes, ["┬  6", "┴  5", "┬  4", "┴  3", "┬  2", "┴  1", "   0"], "{graph}");
+    assert_eq!(sandbox.peat("log --model nope").status(1).out, "");
+    assert!(sandbox.peat("log --since 9999").ok().out.starts_with("No entries."));
+}
+
+#[test]
+fn an_entry_is_shown_compared_undone_and_restored() {
+    let sandbox = twice();
+    let text = sandbox.peat("show 4 --content").ok().out;
+    for part in ["kind:         end", "message:      m execute: succeeded", "result@2", "against version 1 of result"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let diff = sandbox.peat("diff 2").ok().out;
+    assert!(diff.contains("6 added, 0 changed, 0 removed"), "{diff}");
+    let planned = sandbox.peat("undo 4 --dry-run").ok().out;
+    assert!(planned.contains("would be removed") && planned.contains("undone:       entry 3"), "{planned}");
+    let undone = sandbox.peat("undo 4 --json").ok().json();
+    assert_eq!((&undone["entry"], &undone["deletes"], &undone["dryRun"]), (&5.into(), &6.into(), &false.into()));
+    assert_eq!(sandbox.peat("data get m result --json").ok().json()["version"], 1);
+    assert_eq!(sandbox.peat("data get m result --json --at 4").ok().json()["version"], 2);
+    let again = sandbox.peat("undo 4 --json").status(1).error();
+    assert_eq!(again["code"], "nothing_to_undo");
+    let restored = sandbox.peat("restore --at 4 --json").ok().json();
+    assert_eq!((&restored["entry"], &restored["puts"]), (&6.into(), &6.into()));
+    assert!(sandbox.peat("restore --at 4").ok().out.contains("equal to it already"));
+    assert_eq!(sandbox.peat("restore --at 2 --json").status(1).error()["code"], "too_many_deletes");
+    sandbox.peat("restore --at 2 --allow-deletes").ok();
+    // What the restored files hold is what ordinary tools read.
+    let view = sandbox.peat("data get m result --json").ok().json();
+    let file = std::fs::read_to_string(view["contentPath"].as_str().unwrap()).unwrap();
+    assert_eq!(sandbox.peat("data get m result").ok().out, file);
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let sandbox = twice();
+    for (words, code, said) in [
+        ("show 99 --json", "entry_not_found", "the newest is 4"),
+        ("diff 99 --json", "entry_not_found", "the newest is 4"),
+        ("undo 0 --json", "not_undoable", "created the ledger"),
+        ("restore --at 99 --json", "entry_not_found", "the newest is 4"),
+        ("restore --at 2020-01-01 --json", "state_not_kept", "before the ledger was created"),
+        ("data get m result --at 0 --json", "not_found", "at entry 0"),
+        ("undo 4 --change nope --json", "not_found", "holds no change 'nope'"),
+    ] {
+        let error = sandbox.peat(words).status(1).error();
+        assert_eq!(error["code"], code, "{words}: {error}");
+        assert!(error["error"].as_str().unwrap().contains(said), "{words}: {error}");
+    }
+    for words in ["restore --at yesterday", "diff -1", "log --since 1fortnight"] {
+        sandbox.peat(words).status(2);
+    }
+}
+
+#[test]
+fn hostile_names_and_contents_cannot_command_the_terminal() {
+    let mut sandbox = Sandbox::with_model("printf 'a\\033[2Jb\\r\\n'");
+    sandbox.set("USER", "eve\u{1b}]0;owned\u{7}\nhint: rm");
+    for _ in 0..2 {
+        sandbox.peat("model method run m execute").ok();
+    }
+    for words in
+        ["log", "log --graph", "show 4 --content", "diff 2 --content", "undo 4 --dry-run", "restore --at 2 --dry-run"]
+    {
+        let ran = sandbox.peat(words).ok();
+        let bad = |c: char| c.is_control() && c != '\n' && c != '\t';
+        assert!(!ran.out.contains(bad), "{words}: {:?}", ran.out);
+        assert!(!ran.out.lines().any(|line| line.starts_with("hint: rm")), "{words}: {}", ran.out);
+    }
+}
