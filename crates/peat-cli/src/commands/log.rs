@@ -31,9 +31,9 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     let request = LogRequest { model: args.model, limit: args.limit.map(usize::from), since: args.since };
     let report = cx.repo()?.log(&request).await?;
     if args.graph {
-        cx.report(&graph::Graph(report))?
+        cx.report(&graph::Graph(report))?;
     } else {
-        cx.report(&report)?
+        cx.report(&report)?;
     }
     Ok(Exit::Success)
 }

@@ -6,8 +6,8 @@ use peat_clone::UnitDiff;
 use peat_types::{Result, Seq};
 
 use super::{When, count, is_lease, item, show};
-use crate::Repo;
 use crate::report::{DiffReport, HistoryItem};
+use crate::{Definition, Repo};
 
 /// `peat diff`.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Repo {
     /// `peat diff`: items added, changed and removed between two states. Leases and the order of items are left out.
     pub async fn diff(&self, request: &DiffRequest) -> Result<DiffReport> {
         let definition = request.model.as_ref().map(|model| self.definition(model)).transpose()?;
-        let units = definition.as_ref().map(|definition| definition.unit()).transpose()?.map(|unit| vec![unit]);
+        let units = definition.as_ref().map(Definition::unit).transpose()?.map(|unit| vec![unit]);
         let (clone, place) = self.opened().await?;
         let names = self.model_names()?;
         let kept = clone.kept().await?;

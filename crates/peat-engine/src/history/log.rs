@@ -5,8 +5,8 @@ use peat_types::Result;
 
 use super::when::Point;
 use super::{Names, When, model_of};
-use crate::Repo;
 use crate::report::{LogEntry, LogReport, LogTransaction};
+use crate::{Definition, Repo};
 
 /// Entries shown unless told otherwise.
 const NEWEST: usize = 20;
@@ -35,7 +35,7 @@ impl Repo {
             None => {}
         }
         let query = LogQuery {
-            unit: definition.as_ref().map(|definition| definition.unit()).transpose()?,
+            unit: definition.as_ref().map(Definition::unit).transpose()?,
             count: request.limit.or_else(|| request.since.is_none().then_some(NEWEST)),
             since,
             from,

@@ -4,8 +4,8 @@ use peat_clone::{Restore, Scope};
 use peat_types::{Error, Kind, Result};
 
 use super::{PLANS, When, count, planned};
-use crate::Repo;
 use crate::report::{HistoryItem, RestoreReport};
+use crate::{Definition, Repo};
 
 /// Deletes up to this number are done without a flag, as long as they are few among what there is.
 const DELETES: u64 = 500;
@@ -33,7 +33,7 @@ impl Repo {
     /// a state, and those of a commit.
     pub async fn restore(&self, request: &RestoreRequest) -> Result<RestoreReport> {
         let definition = request.model.as_ref().map(|model| self.definition(model)).transpose()?;
-        let unit = definition.as_ref().map(|definition| definition.unit()).transpose()?;
+        let unit = definition.as_ref().map(Definition::unit).transpose()?;
         let scope = unit.map_or(Scope::All, |unit| Scope::Units(vec![unit]));
         let (clone, place) = self.opened().await?;
         let names = self.model_names()?;

@@ -97,6 +97,9 @@ fn puts(unit: &Unit, ops: &UnitOps) -> Vec<Item> {
     ops.ops.iter().filter_map(put).collect()
 }
 
+/// An item, its contents before and after among those that are read, and what it is compared with.
+type Pair = (usize, Option<usize>, Option<usize>, Option<String>);
+
 /// Adds to items how their contents differ. `sides` are the items of each unit before and after.
 pub(super) async fn compare(
     clone: &LocalClone,
@@ -105,7 +108,7 @@ pub(super) async fn compare(
     at_hand: &[Entry],
 ) -> Result<()> {
     let mut wanted: Vec<&Item> = Vec::new();
-    let mut pairs: Vec<(usize, Option<usize>, Option<usize>, Option<String>)> = Vec::new();
+    let mut pairs: Vec<Pair> = Vec::new();
     for (at, shown) in items.iter_mut().enumerate() {
         let Some((before, after)) = sides.get(&shown.unit) else { continue };
         let new = after.iter().find(|item| item.path.as_str() == shown.path).filter(|_| shown.change != "removed");
