@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use common::carried::{carried, log_key};
 use common::{Machine, World, change_append, change_bytes, change_end, noise, unit};
-use peat_clone::{Event, Params, Reporter, Watch, WatchOptions, Watched};
+use peat_clone::{Event, Reporter, Watch, WatchOptions, Watched};
 use peat_ledger::{Checkpoint, Checkpointing, Collecting, Ledger, TxKind};
 use peat_objects::{Fault, Op, Range, Store};
-use peat_types::{CloneId, InstanceId, Kind, Result, Seq};
+use peat_types::{CloneId, InstanceId, Kind, Seq};
 
 const INTERVAL: Duration = Duration::from_secs(2);
 const DAY: Duration = Duration::from_secs(24 * 3600);

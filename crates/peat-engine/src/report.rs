@@ -6,6 +6,7 @@
 mod data;
 mod history;
 mod model;
+mod pending;
 mod repo;
 mod run;
 mod store;
@@ -26,12 +27,13 @@ pub use model::{
     DeletedModel, MethodReport, MethodView, ModelCreated, ModelDeleted, ModelEdited, ModelRow, ModelSearch,
     ModelValidated, ModelValidatedAll, ModelView, SpecView, TypeName, TypeSearch, TypeView, Validation, Warning,
 };
+pub use pending::{PendingChange, PendingDone, PendingList, PendingShow};
 pub use repo::{GitignoreAction, InitReport};
 pub use run::{Artifact, CancelReport, CancelledRun, RunReport, RunStatus};
 pub use store::{
     CheckpointMade, DatastoreCleanup, DatastoreGc, DatastoreSetup, DatastoreStatus, DoctorFinding, DoctorReport,
     FreedObjects, LedgerCat, LedgerLs, LedgerMaintain, LedgerObject, LedgerVerify, LockHolder, LockReleased,
-    LockStatus, PendingChange, PendingDone, PendingList, PendingShow, SetupAction, StatusReport, SyncReport,
+    LockStatus, SetupAction, StatusReport, SyncReport,
 };
 pub use watch::{WatchChange, WatchData, WatchEvent, WatchItem, WatchOutput, WatchUnit};
 

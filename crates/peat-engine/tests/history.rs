@@ -1,5 +1,6 @@
 //! The past in the words of the domain: data as it was, runs taken back, states restored.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
+#![allow(clippy::needless_pass_by_value)]
 
 mod support;
 
@@ -203,9 +204,9 @@ async fn while_a_run_is_at_work_its_model_is_left_alone() {
         }
     });
     assert!(go(&b, json!({"n": 4})).await.error.is_none());
-    let refused = refused.lock().unwrap();
+    let refused = std::mem::take(&mut *refused.lock().unwrap());
     assert_eq!(refused.len(), 2);
-    for (code, said) in refused.iter() {
+    for (code, said) in &refused {
         assert_eq!(*code, "run_in_progress");
         assert!(said.contains("model 'm'") && said.contains("bob@bob-host"), "{said}");
     }
@@ -231,4 +232,27 @@ async fn without_the_store_the_past_says_so_and_the_present_stays() {
     }
     assert!(repo.pending_list().await.unwrap().changes.is_empty());
     assert_eq!(versions(&repo, false).await, [3, 2, 1]);
+}
+
+/// A copy is younger than what it holds: the times of entries that came along with a moved ledger are their writers'.
+#[tokio::test]
+async fn the_states_of_a_moved_ledger_are_found_by_the_times_they_were_made_at() {
+    let world = World::new();
+    let machine = world.machine("ann", &[]);
+    machine.init().await;
+    let repo = machine.repo();
+    machine.model(&repo, "m");
+    thrice(&repo).await;
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", folder.path().display());
+    repo.datastore_setup(&support::setup(&url, "ops")).await.unwrap();
+    let repo = machine.repo();
+    let moved = repo.log(&LogRequest::default()).await.unwrap().entries;
+    assert!(moved.iter().all(|entry| entry.written == entry.time), "not when they were copied: {moved:?}");
+    go(&repo, json!({"n": 4})).await;
+    let made = moved.iter().find(|entry| entry.seq.0 == 2).unwrap().time;
+    let found = repo.data_get(&DataGet { at: Some(When::Time(made)), ..get("result") }).await.unwrap();
+    assert_eq!((found.entry, found.version), (Some(Seq(2)), 1));
+    repo.restore(&RestoreRequest { at: When::Time(made), ..restore(0) }).await.unwrap();
+    assert_eq!(versions(&repo, false).await, [1]);
 }

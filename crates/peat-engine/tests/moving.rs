@@ -8,6 +8,7 @@ use std::fs;
 use std::sync::Arc;
 
 use peat_clone::Scope;
+use peat_engine::LogRequest;
 use peat_engine::report::SetupAction;
 use peat_engine::{Cancel, DataGet, Datastore, Quiet, Repo, RunRequest, SetupRequest};
 use peat_types::{Env, Kind};
@@ -57,7 +58,7 @@ async fn the_history_goes_along_and_who_writes_to_the_old_store_is_told() {
     let machine = world.machine("ann", &[]);
     let before = with_runs(&machine).await;
     let old = machine.repo();
-    let log = old.log(50).await.unwrap();
+    let log = old.log(&LogRequest::default()).await.unwrap();
     let dry = SetupRequest { dry_run: true, ..setup("memory:", "ops") };
     let asked = world.cloud.requests();
     let plan = old.datastore_setup(&dry).await.unwrap();
@@ -74,7 +75,7 @@ async fn the_history_goes_along_and_who_writes_to_the_old_store_is_told() {
     assert_eq!(items(&new).await, before);
     // The same entries, then a new one of the new ledger.
     let seqs = |log: &peat_engine::report::LogReport| log.entries.iter().map(|e| (e.seq, e.time)).collect::<Vec<_>>();
-    assert_eq!(seqs(&new.log(50).await.unwrap()), seqs(&log));
+    assert_eq!(seqs(&new.log(&LogRequest::default()).await.unwrap()), seqs(&log));
     go(&new, json!({"n": 7})).await;
     assert!(new.ledger_verify(true).await.unwrap().passed);
 
@@ -86,7 +87,7 @@ async fn the_history_goes_along_and_who_writes_to_the_old_store_is_told() {
         assert!(hints(&error).contains("'peat datastore setup memory: --namespace ops'"), "{}", hints(&error));
     }
     assert!(old.status().await.unwrap().pending.is_empty());
-    assert_eq!(old.log(1).await.unwrap().entries[0].transactions[0].kind, "moved");
+    assert_eq!(old.log(&LogRequest::default()).await.unwrap().entries[0].transactions[0].kind, "moved");
     // A place it did not go to is refused, too.
     let error = old.datastore_setup(&setup("memory:", "other")).await.unwrap_err();
     assert_eq!(error.code(), "moved", "{error:?}");

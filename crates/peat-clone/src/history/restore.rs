@@ -26,6 +26,10 @@ impl LocalClone {
     /// # Errors
     /// `run_in_progress` when a run in scope holds a lease.
     pub async fn plan_restore(&self, to: &Past, scope: &Scope) -> Result<Restore> {
+        Box::pin(self.restore_of(to, scope)).await
+    }
+
+    async fn restore_of(&self, to: &Past, scope: &Scope) -> Result<Restore> {
         let units = match scope {
             Scope::All => None,
             Scope::Units(units) => Some(units.as_slice()),

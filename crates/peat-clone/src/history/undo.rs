@@ -32,6 +32,10 @@ impl LocalClone {
     /// a later entry changed an item, naming it, `nothing_to_undo` when all is as it was before, `state_not_kept` when
     /// what was before is not known any more.
     pub async fn plan_undo(&self, kept: &Kept, seq: Seq, change: Option<&str>) -> Result<Undo> {
+        Box::pin(self.undo_of(kept, seq, change)).await
+    }
+
+    async fn undo_of(&self, kept: &Kept, seq: Seq, change: Option<&str>) -> Result<Undo> {
         let (entry, _) = self.entry(kept, seq).await?;
         let tx = chosen(seq, &entry.txs, change)?;
         undoable(seq, tx)?;

@@ -8,7 +8,7 @@ use peat_types::{Error, ItemPath, Kind, Result, Seq, Timestamp, Unit};
 
 use super::Ledger;
 use super::pages::Pages;
-use super::read::{Glance, written};
+use super::read::Glance;
 use crate::format::{self, FileDiff};
 use crate::model::{Entry, FileRow, PageCache, Rank, State, UnitRow};
 
@@ -141,7 +141,7 @@ impl Ledger {
         let read = self.entry_seen(seq).await?;
         match read {
             Some((entry, meta)) if self.renewed(kept).await?.is_none_or(|now| now.first_entry() <= seq) => {
-                let at = written(&meta, entry.time);
+                let at = self.written(&entry.state, entry.time, &meta);
                 Ok((entry, at))
             }
             _ => Err(self.lost(seq).await?),

@@ -48,11 +48,6 @@ pub(super) enum Stop {
     Behind,
 }
 
-/// When an entry was written, as far as that can be told. `time` is what its writer says.
-pub(super) fn written(meta: &Meta, time: Timestamp) -> Timestamp {
-    meta.last_modified.unwrap_or(time)
-}
-
 impl State {
     /// Whether the hash of the entry is known, so that the next one can be checked against it and built upon it.
     pub fn is_whole(&self) -> bool {
@@ -172,6 +167,13 @@ impl Ledger {
         }
     }
 
+    /// When an entry was written, as far as that can be told. `time` is what its writer says: of an entry that was copied
+    /// here with a ledger the store only knows when that was.
+    pub(super) fn written(&self, state: &State, time: Timestamp, meta: &Meta) -> Timestamp {
+        let own = self.info.ledger_at(state.seq) == self.info.ledger;
+        meta.last_modified.filter(|_| own).unwrap_or(time)
+    }
+
     pub(super) fn unreadable(&self, key: &str, error: Error) -> Error {
         if error.kind() == Kind::Damaged { error.context(format!("{key} in {} is damaged", self.store)) } else { error }
     }
@@ -199,7 +201,7 @@ impl Ledger {
                     self.adopt(&mut state)?;
                     self.saw(seq);
                     self.noticed(&state, &txs, &meta);
-                    let written = written(&meta, time);
+                    let written = self.written(&state, time, &meta);
                     return Ok(Glance { state, txs, time, written, size, prefix, entry: None });
                 }
                 Err(needed) => {
@@ -221,7 +223,7 @@ impl Ledger {
             state: entry.state.clone(),
             txs: entry.txs.clone(),
             time: entry.time,
-            written: written(&meta, entry.time),
+            written: self.written(&entry.state, entry.time, &meta),
             size,
             prefix,
             entry: Some(entry),
