@@ -177,6 +177,9 @@ impl Repo {
 
     /// `peat data get`.
     pub async fn data_get(&self, request: &DataGet) -> Result<DataView> {
+        if let Some((there, model)) = self.elsewhere(&request.model).await? {
+            return Box::pin(there.data_get(&DataGet { model, ..request.clone() })).await;
+        }
         let definition = self.definition(&request.model)?;
         let shelf = self.shelf(&definition, Reading { fresh: request.fresh, at: request.at }).await?;
         let all = shelf.versions().await?;
@@ -210,8 +213,12 @@ impl Repo {
         data_type: Option<&str>,
         reading: impl Into<Reading>,
     ) -> Result<DataList> {
+        let reading = reading.into();
+        if let Some((there, model)) = self.elsewhere(model).await? {
+            return Box::pin(there.data_list(&model, data_type, reading)).await;
+        }
         let definition = self.definition(model)?;
-        let shelf = self.shelf(&definition, reading.into()).await?;
+        let shelf = self.shelf(&definition, reading).await?;
         let mut groups: BTreeMap<String, Vec<DataItem>> = BTreeMap::new();
         let mut warnings = Vec::new();
         for (name, of_name) in shelf.versions().await? {
@@ -256,8 +263,12 @@ impl Repo {
 
     /// `peat data versions`.
     pub async fn data_versions(&self, model: &str, name: &str, reading: impl Into<Reading>) -> Result<DataVersions> {
+        let reading = reading.into();
+        if let Some((there, model)) = self.elsewhere(model).await? {
+            return Box::pin(there.data_versions(&model, name, reading)).await;
+        }
         let definition = self.definition(model)?;
-        let shelf = self.shelf(&definition, reading.into()).await?;
+        let shelf = self.shelf(&definition, reading).await?;
         let all = shelf.versions().await?;
         let of_name = all.get(name).ok_or_else(|| self.no_data(&definition, name, &all, &shelf))?;
         let mut out = Vec::new();

@@ -2,6 +2,7 @@
 
 mod extension;
 mod maintain;
+mod namespaces;
 mod setup;
 
 use peat_clone::{LogQuery, Scope};

@@ -10,6 +10,7 @@ mod datastore;
 mod definition;
 pub mod duration;
 mod files;
+mod foreign;
 mod history;
 mod host;
 pub mod input;

@@ -69,7 +69,11 @@ async fn read(clone: &LocalClone, entry: Entry) -> Result<Found> {
 impl Repo {
     /// Names of models by definition id.
     pub(crate) fn model_names(&self) -> Result<HashMap<String, String>> {
-        Ok(self.library().all()?.definitions.into_iter().map(|d| (d.id, d.name)).collect())
+        let models = match self.foreign_models() {
+            Some(models) => models.to_vec(),
+            None => self.library().all()?.definitions,
+        };
+        Ok(models.into_iter().map(|d| (d.id, d.name)).collect())
     }
 
     /// `peat model output search`, `peat model method history search`: newest first, at most `limit`.
@@ -165,6 +169,9 @@ impl Repo {
 
     /// `peat model output get`, `peat model method history get`.
     pub async fn output_get(&self, wanted: &str, fresh: bool) -> Result<OutputView> {
+        if let Some((there, wanted)) = self.elsewhere(wanted).await? {
+            return Box::pin(there.output_get(&wanted, fresh)).await;
+        }
         let (_, found) = self.find_output(wanted, fresh).await?;
         let output = found.output;
         Ok(OutputView {
@@ -188,6 +195,9 @@ impl Repo {
 
     /// `peat model output logs`, `peat model method history logs`: the last `tail` lines, or all.
     pub async fn output_logs(&self, wanted: &str, tail: Option<usize>, fresh: bool) -> Result<OutputLogs> {
+        if let Some((there, wanted)) = self.elsewhere(wanted).await? {
+            return Box::pin(there.output_logs(&wanted, tail, fresh)).await;
+        }
         let (clone, found) = self.find_output(wanted, fresh).await?;
         let path = found.item.path.as_str().strip_suffix(".yaml").map(|base| format!("{base}.log")).unwrap_or_default();
         let item = match path.parse() {
@@ -214,6 +224,9 @@ impl Repo {
 
     /// `peat model output data`.
     pub async fn output_data(&self, request: &OutputDataGet) -> Result<OutputData> {
+        if let Some((there, output)) = self.elsewhere(&request.output).await? {
+            return Box::pin(there.output_data(&OutputDataGet { output, ..request.clone() })).await;
+        }
         let (clone, found) = self.find_output(&request.output, request.fresh).await?;
         let artifacts = found.output.artifacts.as_ref().map(|a| a.data_artifacts.as_slice()).unwrap_or_default();
         let names = || artifacts.iter().map(|a| a.name.as_str()).collect::<Vec<_>>().join(", ");

@@ -12,9 +12,9 @@ use peat_clone::LocalClone;
 use peat_types::{Error, Result};
 use tokio::sync::OnceCell;
 
-use crate::Host;
 use crate::definition::{Definition, Library};
 use crate::report::InitReport;
+use crate::{Host, foreign};
 
 pub use find::LOCAL;
 pub use init::InitRequest;
@@ -31,6 +31,8 @@ struct Inner {
     root: PathBuf,
     marker: Marker,
     clone: OnceCell<(LocalClone, Place)>,
+    /// The models of another namespace, when this is a view of one.
+    foreign: Option<Vec<Definition>>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -48,7 +50,7 @@ impl Repo {
         let root = find::root(&host)?;
         let marker = Marker::read(&root, &host.version)?
             .ok_or_else(|| Error::not_found(format!("{MARKER} went away")).with_code("not_a_repo"))?;
-        Ok(Self(Arc::new(Inner { host, root, marker, clone: OnceCell::new() })))
+        Ok(Self(Arc::new(Inner { host, root, marker, clone: OnceCell::new(), foreign: None })))
     }
 
     /// Makes a repository: marker, `models/`, ignore section, and the private ledger in `.peat/store`.
@@ -96,6 +98,31 @@ impl Repo {
         self.0.clone.get()
     }
 
+    /// The same work tree, with another datastore to read from.
+    pub(crate) fn seen_from(&self, datastore: Datastore) -> Self {
+        let Inner { host, root, marker, .. } = &*self.0;
+        let marker = Marker { datastore: Some(datastore), ..marker.clone() };
+        let (host, root) = (host.clone(), root.clone());
+        Self(Arc::new(Inner { host, root, marker, clone: OnceCell::new(), foreign: Some(Vec::new()) }))
+    }
+
+    /// A view of another namespace, whose models are known now.
+    pub(crate) fn with_models(self, models: Vec<Definition>) -> Self {
+        let Inner { host, root, marker, clone, .. } = &*self.0;
+        let (host, root, marker) = (host.clone(), root.clone(), marker.clone());
+        Self(Arc::new(Inner { host, root, marker, clone: clone.clone(), foreign: Some(models) }))
+    }
+
+    /// Whether this is a view of another namespace.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.0.foreign.is_some()
+    }
+
+    /// The models of the namespace that this is a view of.
+    pub(crate) fn foreign_models(&self) -> Option<&[Definition]> {
+        self.0.foreign.as_deref()
+    }
+
     pub(crate) fn library(&self) -> Library<'_> {
         Library::new(&self.0.root)
     }
@@ -105,6 +132,9 @@ impl Repo {
     /// # Errors
     /// `NotFound` with code `model_not_found`; `Invalid` with code `ambiguous`, listing the candidates.
     pub fn definition(&self, wanted: &str) -> Result<Definition> {
-        self.library().find(wanted)
+        match self.foreign_models() {
+            Some(models) => foreign::find(models, wanted),
+            None => self.library().find(wanted),
+        }
     }
 }

@@ -31,9 +31,9 @@ pub use pending::{PendingChange, PendingDone, PendingList, PendingShow};
 pub use repo::{GitignoreAction, InitReport};
 pub use run::{Artifact, CancelReport, CancelledRun, RunReport, RunStatus};
 pub use store::{
-    CheckpointMade, DatastoreCleanup, DatastoreGc, DatastoreSetup, DatastoreStatus, DoctorFinding, DoctorReport,
-    FreedObjects, LedgerCat, LedgerLs, LedgerMaintain, LedgerObject, LedgerVerify, LockHolder, LockReleased,
-    LockStatus, SetupAction, StatusReport, SyncReport,
+    CatalogNamespace, CatalogPull, CheckpointMade, DatastoreCleanup, DatastoreGc, DatastoreSetup, DatastoreStatus,
+    DoctorFinding, DoctorReport, FreedObjects, LedgerCat, LedgerLs, LedgerMaintain, LedgerObject, LedgerVerify,
+    LockHolder, LockReleased, LockStatus, NamespaceList, NamespaceRow, SetupAction, StatusReport, SyncReport,
 };
 pub use watch::{WatchChange, WatchData, WatchEvent, WatchItem, WatchOutput, WatchUnit};
 

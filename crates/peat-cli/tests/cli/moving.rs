@@ -99,4 +99,31 @@ fn rights_to_the_namespace_alone_are_enough_to_set_it_up() {
     sandbox.peat("model method run m execute").ok();
     let other = sandbox.run(["datastore", "setup", &server.url(), "--namespace", "other", "--json"]).status(1).error();
     assert_eq!(other["code"], "denied", "{other}");
+    let list = sandbox.peat("datastore namespaces --json").ok().json();
+    assert_eq!((&list["limited"], &list["namespaces"][0]["namespace"]), (&true.into(), &"infra".into()));
+    for command in ["datastore namespace set other --json", "datastore catalog pull --namespaces other --json"] {
+        assert_eq!(sandbox.peat(command).status(1).error()["code"], "denied", "{command}");
+    }
+    for command in ["datastore sync", "doctor", "ledger verify", "ledger maintain --force", "datastore gc --dry-run"] {
+        sandbox.peat(command).ok();
+    }
+}
+
+#[test]
+fn namespaces_are_previewed_renamed_and_read_from_outside() {
+    let server = S3Server::start().unwrap();
+    let (ann, eve) = (with_run(&server), with_run(&server));
+    ann.run(["datastore", "setup", &server.url(), "--namespace", "ops"]).ok();
+    eve.run(["datastore", "setup", &server.url(), "--namespace", "pay"]).ok();
+    let preview = ann.peat("datastore namespace rename infra").ok();
+    assert!(preview.out.contains("Would move") && preview.err.contains("rename infra --yes"), "{preview:?}");
+    assert!(!server.keys().iter().any(|key| key.starts_with("peat/infra/")));
+    let renamed = ann.peat("datastore namespace migrate infra --yes").ok();
+    assert!(renamed.out.contains("Moved the datastore to namespace infra"), "{renamed:?}");
+    assert_eq!(content(&ann), "hi");
+    let seen = ann.peat("datastore catalog pull --namespaces pay").ok();
+    assert!(seen.out.contains("pay") && seen.out.contains('m'), "{seen:?}");
+    assert_eq!(ann.peat("data get pay:m result --json").ok().json()["content"]["stdout"], "hi");
+    let list = ann.peat("datastore namespace list").ok();
+    assert!(list.out.contains("in use") && list.out.contains("of this repo"), "{list:?}");
 }

@@ -44,6 +44,11 @@ const COMMANDS: &[&str] = &[
     "datastore gc --json --dry-run",
     "datastore setup filesystem --path ../shared --dry-run --json",
     "datastore setup filesystem --path ../shared --json",
+    "datastore namespace list --json",
+    "datastore namespace rename infra --json",
+    "datastore namespace set infra --json",
+    "datastore catalog pull --namespaces default --json",
+    "datastore namespace unset --json",
     "model delete m --force --json",
 ];
 

@@ -15,6 +15,7 @@ use peat_clone::{Copied, LocalClone, NewNamespace, NsInfo, Scope};
 use peat_types::{Error, Kind, Result};
 use serde_json::Value;
 
+pub(super) use self::inspect::all as namespaces_of;
 use self::plan::{Action, Plan};
 use crate::planner::DomainPlanner;
 use crate::repo::{Datastore, MARKER, Place, options, with_datastore};

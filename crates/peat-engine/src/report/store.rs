@@ -164,6 +164,66 @@ pub struct DatastoreCleanup {
     pub denied: Option<String>,
 }
 
+/// A namespace of a store.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NamespaceRow {
+    /// Its name.
+    pub namespace: Namespace,
+    /// The repository it belongs to.
+    pub repo_id: String,
+    /// When it was made, by its maker's clock.
+    pub registered_at: Timestamp,
+    /// Whether this repository uses it now.
+    pub is_current: bool,
+    /// Whether it belongs to this repository.
+    pub is_own: bool,
+    /// Identity of the ledger.
+    pub ledger: LedgerId,
+}
+
+/// `peat datastore namespace list`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NamespaceList {
+    /// URL of the store.
+    pub store: String,
+    /// The one in use.
+    pub current_namespace: Namespace,
+    /// By name.
+    pub namespaces: Vec<NamespaceRow>,
+    /// Whether only the one in use could be seen, because the store may not be listed.
+    pub limited: bool,
+}
+
+/// What is known here of another namespace.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CatalogNamespace {
+    /// Its name.
+    pub namespace: Namespace,
+    /// The repository it belongs to.
+    pub repo_id: String,
+    /// Models it has data of.
+    pub models: Vec<String>,
+    /// Units.
+    pub units: u64,
+    /// Items.
+    pub items: u64,
+    /// Items that changed since the last look.
+    pub changed: u64,
+    /// Everything up to this entry is known.
+    pub position: Seq,
+}
+
+/// `peat datastore catalog pull`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CatalogPull {
+    /// In the order asked for.
+    pub namespaces: Vec<CatalogNamespace>,
+}
+
 /// `peat datastore status`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -430,6 +490,8 @@ schema! {
     StatusReport => "peat.status/1",
     DatastoreSetup => "peat.datastore.setup/2",
     DatastoreCleanup => "peat.datastore.cleanup/1",
+    NamespaceList => "peat.datastore.namespace.list/1",
+    CatalogPull => "peat.datastore.catalog.pull/1",
     DatastoreStatus => "peat.datastore.status/1",
     SyncReport => "peat.datastore.sync/1",
     LockStatus => "peat.datastore.lock.status/1",

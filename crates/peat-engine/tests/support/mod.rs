@@ -397,9 +397,14 @@ pub fn hints(error: &Error) -> String {
 }
 
 impl Cloud {
+    /// Everything below a folder.
+    pub async fn keys(&self, prefix: &str) -> Vec<String> {
+        let list = List { prefix: prefix.to_owned(), ..List::default() };
+        self.inner.list(&list).await.unwrap().keys.into_iter().map(|listed| listed.key).collect()
+    }
+
     /// Whether there is anything below a folder.
     pub async fn has(&self, prefix: &str) -> bool {
-        let list = List { prefix: prefix.to_owned(), ..List::default() };
-        !self.inner.list(&list).await.unwrap().keys.is_empty()
+        !self.keys(prefix).await.is_empty()
     }
 }

@@ -1,5 +1,7 @@
+mod catalog;
 mod gc;
 mod lock;
+mod namespace;
 mod setup;
 mod status;
 mod sync;
@@ -26,6 +28,10 @@ enum Sub {
     Sync(sync::Args),
     Watch(watch::Args),
     Lock(lock::Args),
+    Namespace(namespace::Args),
+    #[command(hide = true)]
+    Namespaces(namespace::list::Args),
+    Catalog(catalog::Args),
     Gc(gc::Args),
 }
 
@@ -37,6 +43,9 @@ pub(crate) fn run(args: Args, cx: &Context) -> Result<Exit> {
         Some(Sub::Sync(args)) => cx.block_on(sync::run(args, cx)),
         Some(Sub::Watch(args)) => cx.block_on(watch::run(args, cx)),
         Some(Sub::Lock(args)) => lock::run(args, cx),
+        Some(Sub::Namespace(args)) => namespace::run(args, cx),
+        Some(Sub::Namespaces(args)) => cx.block_on(namespace::list::run(args, cx)),
+        Some(Sub::Catalog(args)) => catalog::run(args, cx),
         Some(Sub::Gc(args)) => cx.block_on(gc::run(args, cx)),
     }
 }

@@ -116,8 +116,13 @@ pub(super) fn info(opened: &Opened, namespace: &Namespace, bytes: &[u8]) -> Resu
     })
 }
 
+/// All namespaces of a store, by name.
+pub(in crate::datastore) async fn all(opened: &Opened) -> Result<Vec<NsInfo>> {
+    namespaces(opened, &names(opened, "").await?).await
+}
+
 /// The namespaces among names at the root of a store, by name.
-pub(crate) async fn namespaces(opened: &Opened, names: &[String]) -> Result<Vec<NsInfo>> {
+async fn namespaces(opened: &Opened, names: &[String]) -> Result<Vec<NsInfo>> {
     let slugs = names.iter().filter_map(|name| name.strip_suffix('/')?.parse::<Namespace>().ok());
     let reads: Vec<_> = slugs.map(|slug| info_of(opened, slug)).collect();
     let read: Vec<Option<NsInfo>> = stream::iter(reads).buffered(PARALLEL).try_collect().await?;
@@ -136,7 +141,7 @@ async fn info_of(opened: &Opened, slug: Namespace) -> Result<Option<NsInfo>> {
 }
 
 /// Names directly below a folder; those of folders end in `/`.
-pub(crate) async fn names(opened: &Opened, prefix: &str) -> Result<Vec<String>> {
+async fn names(opened: &Opened, prefix: &str) -> Result<Vec<String>> {
     let mut pages = Pages::new(&*opened.store, List { prefix: prefix.to_owned(), delimiter: true, ..List::default() });
     let mut names = Vec::new();
     while names.len() < NAMES

@@ -107,7 +107,9 @@ impl Repo {
             Some(before) if before.url != plan.target.opened.url => {
                 Some(format!("what is in {} stays there and is not copied", before.url))
             }
-            Some(_) => None,
+            Some(before) => before.namespace().ok().filter(|before| *before != plan.target.namespace).map(|before| {
+                format!("what is in namespace {before} stays there: 'peat datastore namespace set {before}' leads back")
+            }),
             None => plan.private.as_ref().map(|private| format!("the private datastore in {private} was not copied")),
         }
     }

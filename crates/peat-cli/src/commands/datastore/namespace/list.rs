@@ -1,0 +1,33 @@
+use peat_engine::report::NamespaceList;
+use peat_types::Result;
+
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::page::Page;
+use crate::printer::Render;
+
+/// Show the namespaces of the store, and whose they are
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) async fn run(_: Args, cx: &Context) -> Result<Exit> {
+    cx.report(&cx.repo()?.namespace_list().await?)?;
+    Ok(Exit::Success)
+}
+
+impl Render for NamespaceList {
+    fn render(&self, page: &mut Page) {
+        let rows = self.namespaces.iter().map(|row| {
+            let what = match (row.is_current, row.is_own) {
+                (true, _) => "in use",
+                (false, true) => "of this repo",
+                (false, false) => "",
+            };
+            vec![row.namespace.to_string(), row.repo_id.clone(), row.registered_at.to_string(), what.to_owned()]
+        });
+        page.table(&["namespace", "repo", "made", ""], rows.collect(), "The store has no namespace.");
+        if self.limited {
+            page.line("others are not shown: this client may not list the store");
+        }
+    }
+}

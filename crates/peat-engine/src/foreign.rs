@@ -1,0 +1,147 @@
+//! Models of other namespaces of the same store: `namespace:model`. They are read through clones of their own, lazily, and
+//! nothing is ever written there.
+
+use std::path::PathBuf;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use peat_clone::{LocalClone, Scope};
+use peat_types::{Error, Kind, Namespace, Result, Unit};
+
+use crate::data::{metadata, versions};
+use crate::report::{CatalogNamespace, CatalogPull};
+use crate::{Datastore, Definition, Repo};
+
+/// Records read at once.
+const PARALLEL: usize = 16;
+
+impl Repo {
+    /// `peat datastore catalog pull`: brings what is known here of other namespaces up to date; contents follow on demand.
+    ///
+    /// # Errors
+    /// `Invalid` for names and for a private datastore, `NotFound` with code `namespace_missing`.
+    pub async fn catalog_pull(&self, namespaces: &[String]) -> Result<CatalogPull> {
+        // All names before any request.
+        let names: Vec<Namespace> = namespaces.iter().map(|name| name.parse()).collect::<Result<_>>()?;
+        let mut out = CatalogPull { namespaces: Vec::new() };
+        for namespace in names {
+            let repo = self.namespace(&namespace)?;
+            let clone = repo.clone_of().await?;
+            let pulled = clone.pull(&Scope::All).await?;
+            let units = clone.units()?;
+            out.namespaces.push(CatalogNamespace {
+                namespace,
+                repo_id: clone.info().owner.clone(),
+                models: models(clone).await?.into_iter().map(|model| model.name).collect(),
+                units: units.len() as u64,
+                items: units.iter().map(|unit| unit.items).sum(),
+                changed: pulled.items,
+                position: pulled.to,
+            });
+        }
+        Ok(out)
+    }
+
+    /// Where a reference such as `pay:web` is to be read, and what the model is called there; `None` for one of this
+    /// repository.
+    pub(crate) async fn elsewhere(&self, reference: &str) -> Result<Option<(Self, String)>> {
+        let Some((slug, model)) = reference.split_once(':') else { return Ok(None) };
+        // Older definitions may have such names.
+        if self.is_foreign() || self.definition(reference).is_ok() {
+            return Ok(None);
+        }
+        let namespace: Namespace = slug
+            .parse()
+            .map_err(|e: Error| e.context(format!("'{reference}' is neither a model nor namespace:model")))?;
+        let repo = self.namespace(&namespace)?;
+        let clone = repo.clone_of().await?;
+        if clone.position()?.is_none() {
+            clone.pull(&Scope::All).await?;
+        }
+        let known = models(clone).await?;
+        Ok(Some((repo.with_models(known), model.to_owned())))
+    }
+
+    /// This repository as seen from another namespace of its store.
+    fn namespace(&self, namespace: &Namespace) -> Result<Self> {
+        let Some(own) = &self.marker().datastore else {
+            return Err(Error::invalid("a private datastore has no other namespaces")
+                .with_code("not_shared")
+                .with_hint("share it first: 'peat datastore setup s3://bucket/prefix'"));
+        };
+        let datastore =
+            Datastore { namespace: Some(namespace.to_string()), hydration: Some("lazy".to_owned()), ..own.clone() };
+        Ok(self.seen_from(datastore))
+    }
+}
+
+/// The models that a namespace has data of, by what the newest data of each says. Reads one record each, once.
+async fn models(clone: &LocalClone) -> Result<Vec<Definition>> {
+    let units: Vec<Unit> = clone.units()?.into_iter().map(|info| info.unit).collect();
+    let reads: Vec<_> = units.iter().map(|unit| model(clone, unit)).collect();
+    let read: Vec<Option<Definition>> = stream::iter(reads).buffered(PARALLEL).try_collect().await?;
+    Ok(read.into_iter().flatten().collect())
+}
+
+async fn model(clone: &LocalClone, unit: &Unit) -> Result<Option<Definition>> {
+    let Some(id) = unit.as_str().strip_prefix("model/") else { return Ok(None) };
+    let all = versions(clone, unit)?;
+    let newest = all.values().filter_map(|versions| versions.last_key_value()).map(|(_, version)| version);
+    let mut name = None;
+    for version in newest {
+        match metadata(clone, version).await {
+            Ok(metadata) => name = metadata.tags.get("modelName").cloned(),
+            // It is found by its id all the same.
+            Err(error) if matches!(error.kind(), Kind::Damaged | Kind::Offline) => {}
+            Err(error) => return Err(error),
+        }
+        if name.is_some() {
+            break;
+        }
+    }
+    let items = clone.items(unit, "data/")?;
+    let type_name =
+        items.first().and_then(|item| item.path.as_str().strip_prefix("data/")?.split_once(&format!("/{id}/")));
+    let name = name.unwrap_or_else(|| id.to_owned());
+    let rel = format!("{name} in namespace {}", clone.info().namespace);
+    Ok(Some(Definition {
+        id: id.to_owned(),
+        type_name: type_name.map(|(name, _)| name.to_owned()).unwrap_or_default(),
+        name,
+        type_version: None,
+        version: 0,
+        tags: Default::default(),
+        global_arguments: Default::default(),
+        methods: Default::default(),
+        inputs: Default::default(),
+        required_inputs: Vec::new(),
+        additional_inputs: false,
+        doc: Default::default(),
+        path: PathBuf::new(),
+        rel,
+        source: String::new(),
+    }))
+}
+
+/// Finds a model among those of another namespace: by name, id or beginning of an id.
+pub(crate) fn find(models: &[Definition], wanted: &str) -> Result<Definition> {
+    let exact = models.iter().filter(|model| model.name == wanted || model.id == wanted).collect::<Vec<_>>();
+    let by_id = || models.iter().filter(|model| !wanted.is_empty() && model.id.starts_with(wanted)).collect();
+    let found = if exact.is_empty() { by_id() } else { exact };
+    match found.as_slice() {
+        [one] => Ok((*one).clone()),
+        [] => {
+            let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+            Err(Error::not_found(format!(
+                "that namespace has no data of a model '{wanted}'; it has: {}",
+                names.join(", ")
+            ))
+            .with_code("model_not_found")
+            .with_hint("what is new there comes with 'peat datastore catalog pull --namespaces <name>'"))
+        }
+        many => {
+            let ids: Vec<&str> = many.iter().map(|model| model.id.as_str()).collect();
+            Err(Error::invalid(format!("'{wanted}' is the name of {} models there: {}", ids.len(), ids.join(", ")))
+                .with_code("ambiguous"))
+        }
+    }
+}
