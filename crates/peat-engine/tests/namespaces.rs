@@ -1,5 +1,5 @@
 //! Namespaces of one store: listing, changing, renaming, and reading others.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::large_futures)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::large_futures, clippy::needless_pass_by_value)]
 
 mod support;
 
