@@ -7,7 +7,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use peat_clone::{LocalClone, Scope};
 use peat_types::{Error, Kind, Namespace, Result, Unit};
 
-use crate::data::{metadata, versions};
+use crate::data::Shelf;
 use crate::report::{CatalogNamespace, CatalogPull};
 use crate::{Datastore, Definition, Repo};
 
@@ -84,11 +84,12 @@ async fn models(clone: &LocalClone) -> Result<Vec<Definition>> {
 
 async fn model(clone: &LocalClone, unit: &Unit) -> Result<Option<Definition>> {
     let Some(id) = unit.as_str().strip_prefix("model/") else { return Ok(None) };
-    let all = versions(clone, unit)?;
+    let shelf = Shelf::now(clone, unit.clone());
+    let all = shelf.versions().await?;
     let newest = all.values().filter_map(|versions| versions.last_key_value()).map(|(_, version)| version);
     let mut name = None;
     for version in newest {
-        match metadata(clone, version).await {
+        match shelf.metadata(version).await {
             Ok(metadata) => name = metadata.tags.get("modelName").cloned(),
             // It is found by its id all the same.
             Err(error) if matches!(error.kind(), Kind::Damaged | Kind::Offline) => {}
