@@ -81,7 +81,7 @@ pub(crate) async fn commits(
             LocalClone::open(options, env.clone(), Arc::new(OneFile)).await?
         };
         let mut change = NewChange::new("put", vec![unit.clone()], format!("data/bench/file-{round}").into());
-        change.contents = vec![Bytes::from(vec![b'x'; 1024])];
+        change.contents = vec![Bytes::from(vec![b'x'; 1024]).into()];
         clone.commit(change).await?;
         let took: Duration = begun.elapsed();
         if round > 0 {

@@ -48,7 +48,7 @@ impl Progress {
         ));
     }
 
-    fn counting(&self, state: &mut State, what: &'static str, done: u64, of: u64) {
+    fn counting(&self, state: &mut State, style: &str, what: &'static str, done: u64, of: u64) {
         let now = self.env.monotonic();
         let (since, bar) = state.counted.get_or_insert((now, None));
         if done >= of {
@@ -57,14 +57,24 @@ impl Progress {
             }
             state.counted = None;
         } else if self.draw && now.saturating_sub(*since) >= PATIENCE {
-            bar.get_or_insert_with(|| new_bar(what, of)).set_position(done);
+            bar.get_or_insert_with(|| new_bar(style, what, of)).set_position(done);
         }
     }
 }
 
-fn new_bar(what: &'static str, of: u64) -> ProgressBar {
+/// Bars of things and of bytes.
+const ITEMS: &str = "{msg} {bar:30} {pos}/{len}";
+const BYTES: &str = "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec}";
+
+/// Bytes and how many of them there were in a second.
+fn rate(bytes: u64, took: Duration) -> String {
+    let second = u64::try_from(u128::from(bytes) * 1000 / took.as_millis().max(1)).unwrap_or(u64::MAX);
+    format!("{}, {}/s", crate::page::bytes(bytes), crate::page::bytes(second))
+}
+
+fn new_bar(style: &str, what: &'static str, of: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(of), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len}");
+    let style = ProgressStyle::with_template(style);
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())).with_message(what)
 }
 
@@ -92,9 +102,16 @@ impl Reporter for Progress {
                 let away = millis(u64::try_from(away.as_millis()).unwrap_or(u64::MAX));
                 self.printer.warning(&format!("going on after {away}"));
             }
-            Event::Hydrating { done, of } => self.counting(&mut state, "downloading", done, of),
-            Event::Copying { done, of } => self.counting(&mut state, "copying", done, of),
-            Event::Collecting { done, of } => self.counting(&mut state, "removing", done, of),
+            Event::Hydrating { done, of, bytes } => {
+                self.counting(&mut state, ITEMS, "downloading", done, of);
+                if let Some((since, Some(bar))) = &state.counted {
+                    let took = self.env.monotonic().saturating_sub(*since);
+                    bar.set_message(format!("downloading {}", rate(bytes, took)));
+                }
+            }
+            Event::Uploading { done, of } => self.counting(&mut state, BYTES, "uploading", done, of),
+            Event::Copying { done, of } => self.counting(&mut state, ITEMS, "copying", done, of),
+            Event::Collecting { done, of } => self.counting(&mut state, ITEMS, "removing", done, of),
             // Healed by itself: for the log, not for the person.
             Event::Rebuilt { why } => tracing::info!(why, "state.db was rebuilt"),
             Event::Repaired { path } => tracing::info!(path, "a file of the tree was written again"),

@@ -1,14 +1,30 @@
 //! Changes: intentions that are journalled first, planned at every attempt, and committed at most once.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
 use peat_types::{ChangeId, Seq, Timestamp, Unit};
 
-use crate::{Capability, Item};
+use crate::{Capability, Item, Kept};
 
 /// How long one call keeps trying to commit unless told otherwise.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Bytes that a change brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// These.
+    Bytes(Bytes),
+    /// Those of a file, which is copied into the journal: nobody else's edit changes what was meant.
+    File(PathBuf),
+}
+
+impl From<Bytes> for Source {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
 
 /// What somebody wants to happen.
 #[derive(Clone, Debug)]
@@ -19,8 +35,8 @@ pub struct NewChange {
     pub payload: serde_json::Value,
     /// The units it may touch.
     pub units: Vec<Unit>,
-    /// Bytes it brings, journalled with it.
-    pub contents: Vec<Bytes>,
+    /// Contents it brings, journalled with it.
+    pub contents: Vec<Source>,
     /// One line for people.
     pub message: String,
     /// For people; `user@host` of the clone when absent.
@@ -72,8 +88,8 @@ pub struct Change {
     pub payload: serde_json::Value,
     /// As in [`NewChange`].
     pub units: Vec<Unit>,
-    /// As in [`NewChange`].
-    pub contents: Vec<Bytes>,
+    /// As in [`NewChange`]; they stay in the journal.
+    pub contents: Vec<Kept>,
     /// As in [`NewChange`].
     pub message: String,
     /// Who made it, for people.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use peat_types::{Env, Error, Kind, Result, Timestamp};
@@ -26,25 +26,41 @@ pub(crate) fn write_atomic(
     sync: bool,
     executable: bool,
 ) -> Result<()> {
-    write_and_rename(env, temps, path, chunks, sync, executable)?;
+    fill_atomic(env, temps, path, &mut write_chunks(path, chunks), sync, executable)
+}
+
+/// As [`write_atomic`], of what `fill` writes.
+pub(crate) fn fill_atomic(
+    env: &Env,
+    temps: &Path,
+    path: &Path,
+    fill: &mut dyn FnMut(&mut File) -> Result<()>,
+    sync: bool,
+    executable: bool,
+) -> Result<()> {
+    write_and_rename(env, temps, path, fill, sync, executable)?;
     if sync { sync_dir(path.parent().unwrap_or(path)) } else { Ok(()) }
+}
+
+fn write_chunks(path: &Path, chunks: &[&[u8]]) -> impl FnMut(&mut File) -> Result<()> {
+    |file| chunks.iter().try_for_each(|chunk| file.write_all(chunk)).map_err(|e| Error::io("write", path, e))
 }
 
 /// As [`write_atomic`], without syncing; the file stays locked until the lock is dropped or the process ends.
 pub(crate) fn write_locked(env: &Env, temps: &Path, path: &Path, bytes: &[u8]) -> Result<Lock> {
-    write_and_rename(env, temps, path, &[bytes], false, false).map(Lock)
+    write_and_rename(env, temps, path, &mut write_chunks(path, &[bytes]), false, false).map(Lock)
 }
 
 fn write_and_rename(
     env: &Env,
     temps: &Path,
     path: &Path,
-    chunks: &[&[u8]],
+    fill: &mut dyn FnMut(&mut File) -> Result<()>,
     sync: bool,
     executable: bool,
 ) -> Result<File> {
-    let temp = temps.join(format!("{:016x}", u64::from_le_bytes(env.random_bytes())));
-    let written = write_temp(&temp, chunks, sync, executable)
+    let temp = temp_name(env, temps);
+    let written = write_temp(&temp, fill, sync, executable)
         .and_then(|locked| fs::rename(&temp, path).map(|()| locked).map_err(|e| Error::io("write", path, e)));
     if written.is_err() {
         // Half a file is of no use to anybody; when even this fails the doctor finds it.
@@ -53,20 +69,15 @@ fn write_and_rename(
     written
 }
 
-fn write_temp(temp: &Path, chunks: &[&[u8]], sync: bool, executable: bool) -> Result<File> {
+fn write_temp(
+    temp: &Path,
+    fill: &mut dyn FnMut(&mut File) -> Result<()>,
+    sync: bool,
+    executable: bool,
+) -> Result<File> {
     let fail = |e| Error::io("write", temp, e);
-    let open = || OpenOptions::new().write(true).create_new(true).open(temp);
-    let mut file = match open() {
-        // Somebody cleaned up.
-        Err(e) if absent(&e) => temp.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| open()),
-        other => other,
-    }
-    .map_err(fail)?;
-    // Where locks do not work the age alone has to tell.
-    let _ = file.try_lock();
-    for chunk in chunks {
-        file.write_all(chunk).map_err(fail)?;
-    }
+    let mut file = open_temp(temp)?;
+    fill(&mut file)?;
     if executable {
         make_executable(&file).map_err(fail)?;
     }
@@ -74,6 +85,37 @@ fn write_temp(temp: &Path, chunks: &[&[u8]], sync: bool, executable: bool) -> Re
         file.sync_all().map_err(fail)?;
     }
     Ok(file)
+}
+
+fn temp_name(env: &Env, temps: &Path) -> PathBuf {
+    temps.join(format!("{:016x}", u64::from_le_bytes(env.random_bytes())))
+}
+
+fn open_temp(temp: &Path) -> Result<File> {
+    let open = || OpenOptions::new().read(true).write(true).create_new(true).open(temp);
+    let file = match open() {
+        // Somebody cleaned up.
+        Err(e) if absent(&e) => temp.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| open()),
+        other => other,
+    }
+    .map_err(|e| Error::io("write", temp, e))?;
+    // Where locks do not work the age alone has to tell.
+    let _ = file.try_lock();
+    Ok(file)
+}
+
+/// A temporary file to be filled piece by piece, locked as long as it is open.
+pub(crate) fn temp(env: &Env, temps: &Path) -> Result<(File, PathBuf)> {
+    let path = temp_name(env, temps);
+    Ok((open_temp(&path)?, path))
+}
+
+/// Moves a temporary file to its place.
+pub(crate) fn settle_temp(file: &File, temp: &Path, path: &Path, executable: bool) -> Result<()> {
+    if executable {
+        make_executable(file).map_err(|e| Error::io("write", temp, e))?;
+    }
+    fs::rename(temp, path).map_err(|e| Error::io("write", path, e))
 }
 
 /// Removes the temporary files of processes that were killed. What cannot be removed now stays for the next time.

@@ -111,7 +111,7 @@ impl LocalClone {
         let db = Db::open(&env, &options).await?;
         found.identity.save(&env, &options)?;
         drop(lock);
-        let journal = Journal::new(options.dir.join("journal"), options.durability);
+        let journal = Journal::new(options.dir.join("journal"), options.durability, ledger.info().params.part);
         let tree = Tree::new(options.dir.join("tree"));
         let runs = Runs::new(options.dir.join("run"));
         let looking = tokio::sync::Mutex::default();
@@ -175,6 +175,12 @@ impl LocalClone {
     /// store. `Offline` with code `not_local` when it is not here and cannot be fetched.
     pub async fn content(&self, item: &Item) -> Result<Bytes> {
         self.0.content(item).await
+    }
+
+    /// The content of an item, given to `take` piece by piece: however large it is, only a part of it is in memory. Errors
+    /// as for [`content`](Self::content); what was given before one of them was right.
+    pub async fn stream(&self, item: &Item, take: &mut (dyn FnMut(&[u8]) -> Result<()> + Send)) -> Result<()> {
+        Box::pin(self.0.stream(item, take)).await
     }
 
     /// The content of an item if it is on this machine: no request.

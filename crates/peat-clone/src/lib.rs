@@ -24,11 +24,11 @@ mod sync;
 mod tree;
 mod watch;
 
-pub use change::{Adopt, Change, Committed, NewChange, OnRefusal, Pending, PendingStatus, Settled};
+pub use change::{Adopt, Change, Committed, NewChange, OnRefusal, Pending, PendingStatus, Settled, Source};
 pub use handle::LocalClone;
 pub use history::{REWRITE, Restore, Rewrite, RewriteUnit, Step, Stored, Undo, plan_rewrite};
 pub use item::{Item, Pulled, Scope, UnitInfo};
-pub use journal::NOT_JOURNALLED;
+pub use journal::{Kept, NOT_JOURNALLED};
 pub use lease::{Capability, Grant, LeaseMode, NewRun, Run};
 pub use moving::Standing;
 pub use options::{Durability, Event, Holder, Hydration, NewNamespace, Options, Reporter, Silent};

@@ -147,6 +147,15 @@ pub enum Event<'a> {
         done: u64,
         /// Items in all.
         of: u64,
+        /// Bytes downloaded so far.
+        bytes: u64,
+    },
+    /// Contents of a large change are being uploaded.
+    Uploading {
+        /// Bytes done.
+        done: u64,
+        /// Bytes in all.
+        of: u64,
     },
     /// A ledger is being copied to another store.
     Copying {

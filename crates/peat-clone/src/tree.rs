@@ -1,11 +1,12 @@
 //! The materialised tree: derived, readable with ordinary tools, never a source of truth. A file is there whole and with
 //! the right content, or it is repaired when somebody asks for it.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use peat_types::{Env, Error, Hash, ItemPath, Result};
+use peat_types::{Env, Error, Hash, Hasher, ItemPath, Result};
 
 use crate::Item;
 use crate::files;
@@ -46,6 +47,33 @@ impl Tree {
         Ok(bytes.filter(|bytes| Hash::of(bytes) == item.row.hash).map(Bytes::from))
     }
 
+    /// Whether the file of an item holds exactly its content. Never all of it in memory.
+    pub(crate) fn matches(&self, item: &Item) -> Result<bool> {
+        if self.glance(item)? != Glance::SameSize {
+            return Ok(false);
+        }
+        let at = self.at(&item.path);
+        match File::open(&at) {
+            Ok(mut file) => Ok(hash_of(&mut file, &at)? == item.row.hash),
+            Err(e) if files::absent(&e) => Ok(false),
+            Err(e) => Err(Error::io("read", &at, e)),
+        }
+    }
+
+    /// Some bytes of the file of an item, if it has so many.
+    pub(crate) fn slice(&self, item: &Item, offset: u64, len: u64) -> Result<Option<Bytes>> {
+        let at = self.at(&item.path);
+        let mut file = match File::open(&at) {
+            Ok(file) => file,
+            Err(e) if files::absent(&e) => return Ok(None),
+            Err(e) => return Err(Error::io("read", &at, e)),
+        };
+        let mut bytes = Vec::new();
+        let read = file.seek(SeekFrom::Start(offset)).and_then(|_| file.take(len).read_to_end(&mut bytes));
+        read.map_err(|e| Error::io("read", &at, e))?;
+        Ok((bytes.len() as u64 == len).then(|| bytes.into()))
+    }
+
     pub(crate) fn glance(&self, item: &Item) -> Result<Glance> {
         let at = self.at(&item.path);
         match fs::symlink_metadata(&at) {
@@ -59,9 +87,52 @@ impl Tree {
     /// Makes the content visible. Verified first, whoever brought it.
     pub(crate) fn write(&self, env: &Env, item: &Item, bytes: &Bytes) -> Result<()> {
         if Hash::of(bytes) != item.row.hash {
-            return Err(Error::damaged(format!("the content of {} does not have its recorded hash", item.path))
-                .with_hint("run 'peat ledger verify --deep'"));
+            return Err(wrong(item));
         }
+        let at = self.make_room(item)?;
+        // No sync: after a power cut the file may be wrong, and then it is repaired like any other damage.
+        files::write_atomic(env, &self.temps(), &at, &[bytes], false, item.row.executable)
+    }
+
+    /// Makes a content visible that `fill` writes, verified before it is.
+    pub(crate) fn write_from(
+        &self,
+        env: &Env,
+        item: &Item,
+        fill: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
+    ) -> Result<()> {
+        let at = self.make_room(item)?;
+        let mut fill = |file: &mut File| {
+            let mut out = Hashing(file, Hasher::default());
+            fill(&mut out)?;
+            if out.1.finish() == item.row.hash { Ok(()) } else { Err(wrong(item)) }
+        };
+        files::fill_atomic(env, &self.temps(), &at, &mut fill, false, item.row.executable)
+    }
+
+    /// Begins a file whose pieces come in any order.
+    pub(crate) fn begin(&self, env: &Env, item: &Item) -> Result<Partial> {
+        let (file, path) = files::temp(env, &self.temps())?;
+        Ok(Partial { file, path, left: item.row.size })
+    }
+
+    /// Makes a file visible that has all of its pieces. The whole is verified once more.
+    pub(crate) fn finish(&self, item: &Item, partial: &mut Partial) -> Result<()> {
+        let fail = |e| Error::io("read", &partial.path, e);
+        partial.file.seek(SeekFrom::Start(0)).map_err(fail)?;
+        if hash_of(&mut partial.file, &partial.path)? != item.row.hash {
+            return Err(wrong(item));
+        }
+        let at = self.make_room(item)?;
+        files::settle_temp(&partial.file, &partial.path, &at, item.row.executable)
+    }
+
+    fn temps(&self) -> PathBuf {
+        self.root.with_file_name(files::TEMP)
+    }
+
+    /// The place of an item, with its folder and nothing that could not be replaced by a file.
+    fn make_room(&self, item: &Item) -> Result<PathBuf> {
         let at = self.at(&item.path);
         let dir = at.parent().unwrap_or(&self.root);
         match fs::symlink_metadata(&at) {
@@ -70,8 +141,7 @@ impl Tree {
             Ok(_) => {}
             Err(_) => fs::create_dir_all(dir).map_err(|e| Error::io("create", dir, e))?,
         }
-        // No sync: after a power cut the file may be wrong, and then it is repaired like any other damage.
-        files::write_atomic(env, &self.root.with_file_name(files::TEMP), &at, &[bytes], false, item.row.executable)
+        Ok(at)
     }
 
     /// Removes the file of an item that was removed, and folders that are empty then.
@@ -107,4 +177,67 @@ impl Tree {
         out.sort_unstable();
         Ok(out)
     }
+}
+
+/// A file that is being put together.
+pub(crate) struct Partial {
+    file: File,
+    path: PathBuf,
+    /// Bytes that are still missing.
+    left: u64,
+}
+
+impl Partial {
+    /// Adds a piece; gives whether it was the last one.
+    pub(crate) fn add(&mut self, offset: u64, bytes: &[u8]) -> Result<bool> {
+        let written = self.file.seek(SeekFrom::Start(offset)).and_then(|_| self.file.write_all(bytes));
+        written.map_err(|e| Error::io("write", &self.path, e))?;
+        self.left = self.left.saturating_sub(bytes.len() as u64);
+        Ok(self.left == 0)
+    }
+
+    /// All of it.
+    pub(crate) fn read(&mut self) -> Result<Bytes> {
+        let mut bytes = Vec::new();
+        let read = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.file.read_to_end(&mut bytes));
+        read.map_err(|e| Error::io("read", &self.path, e))?;
+        Ok(bytes.into())
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // Moved to its place already, or of no use to anybody.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Hashes what passes.
+struct Hashing<'a>(&'a mut File, Hasher);
+
+impl Write for Hashing<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let len = self.0.write(bytes)?;
+        self.1.update(bytes.get(..len).unwrap_or_default());
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn hash_of(file: &mut File, path: &Path) -> Result<Hash> {
+    let (mut hasher, mut buffer) = (Hasher::default(), vec![0; 64 << 10]);
+    loop {
+        match file.read(&mut buffer).map_err(|e| Error::io("read", path, e))? {
+            0 => return Ok(hasher.finish()),
+            len => hasher.update(buffer.get(..len).unwrap_or_default()),
+        }
+    }
+}
+
+fn wrong(item: &Item) -> Error {
+    Error::damaged(format!("the content of {} does not have its recorded hash", item.path))
+        .with_hint("run 'peat ledger verify --deep'")
 }

@@ -177,7 +177,7 @@ async fn a9_a3_killed_at_every_step_and_settled_once() {
             a.pull().await;
             a.killer.arm(first, 1);
             let mut change = change_append("model/x", "");
-            change.contents = vec![noise(1, 70_000)];
+            change.contents = vec![noise(1, 70_000).into()];
             let killed = a.killer.run(a.clone.commit(change)).await.is_none();
             assert!(killed, "{first}");
             drop(a);

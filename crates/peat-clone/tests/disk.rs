@@ -66,7 +66,7 @@ async fn full_disk() {
     }
     let mut end = change_append("model/x", "");
     end.kind = "end".to_owned();
-    end.contents = vec![noise(2, 50_000)];
+    end.contents = vec![noise(2, 50_000).into()];
     let error = run.end(end.clone()).await.unwrap_err();
     assert_eq!((error.kind(), error.code()), (Kind::Offline, "disk_full"), "{error:?}");
     assert!(error.hints().iter().any(|hint| hint.contains("free some space")), "{error:?}");
@@ -80,7 +80,7 @@ async fn full_disk() {
     assert!(left.is_empty(), "{left:?}");
     // Results that do not fit, on a disk that has room for a few lines: whoever gives up frees the lease at once.
     let run = a.begin("model/x").await.unwrap();
-    end.contents = vec![noise(3, 4 << 20)];
+    end.contents = vec![noise(3, 4 << 20).into()];
     let error = run.end(end).await.unwrap_err();
     assert!(error.has_code(peat_clone::NOT_JOURNALLED), "{error:?}");
     run.give_up().await;

@@ -45,7 +45,7 @@ async fn a13_the_results_of_a_stalled_holder_are_refused_and_kept() {
     // What was "running" is marked, then running again.
     assert!(b.paths(X).contains(&"interrupted/model/x/1".to_owned()));
     let mut end = change_end(X);
-    end.contents = vec![noise(1, 100)];
+    end.contents = vec![noise(1, 100).into()];
     let error = run.end(end).await.unwrap_err();
     assert_eq!((error.kind(), error.code()), (Kind::Conflict, "lease_lost"));
     assert!(error.to_string().contains("b@box"), "{error:?}");

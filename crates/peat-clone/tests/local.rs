@@ -205,7 +205,7 @@ async fn a_damaged_row_is_shown_and_never_sent() {
     a.pull().await;
     a.killer.arm("journal.added", 1);
     let mut change = change_append("model/x", "1");
-    change.contents = vec![noise(1, 100)];
+    change.contents = vec![noise(1, 100).into()];
     assert!(a.killer.run(a.clone.commit(change)).await.is_none());
     let row = std::fs::read_dir(world.dir("a").join("journal"))
         .unwrap()

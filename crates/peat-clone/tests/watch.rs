@@ -210,7 +210,7 @@ async fn a_long_gap_is_read_page_by_page_and_nothing_is_left_out() {
     // A page of large entries ends early.
     for at in 0..4 {
         let mut change = change_bytes("model/x", &format!("data/{at}"), noise(at, 60_000));
-        change.contents = (0..4).map(|n| noise(at * 10 + n, 60_000)).collect();
+        change.contents = (0..4).map(|n| noise(at * 10 + n, 60_000).into()).collect();
         a.clone.commit(change).await.unwrap();
     }
     let (first, requests) = b.counted(watch.poll()).await;

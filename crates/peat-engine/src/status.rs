@@ -177,11 +177,15 @@ impl Repo {
         let content = change
             .contents
             .iter()
-            .map(|bytes| match std::str::from_utf8(bytes) {
-                Ok(text) if text.len() <= SHOW_MAX => json!({"size": bytes.len(), "text": text}),
-                _ => json!({"size": bytes.len()}),
+            .map(|kept| {
+                let short = kept.size() <= SHOW_MAX as u64;
+                let text = if short { String::from_utf8(kept.read()?.to_vec()).ok() } else { None };
+                Ok(match text {
+                    Some(text) => json!({"size": kept.size(), "text": text}),
+                    None => json!({"size": kept.size()}),
+                })
             })
-            .collect::<Vec<Value>>();
+            .collect::<Result<Vec<Value>>>()?;
         Ok(PendingShow { change: pending_change(&self.model_names()?, pending), payload: change.payload, content })
     }
 

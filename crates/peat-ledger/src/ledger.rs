@@ -18,6 +18,7 @@ mod pages;
 mod read;
 mod scoped;
 mod tables;
+mod upload;
 mod verify;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use peat_types::{
     ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Namespace, Result, RunNonce, Seq, Timestamp, TxId, Unit,
 };
 
+pub use self::contents::Piece;
 pub use self::history::{Kept, Past, UnitDiff};
 pub use self::log::{LogPage, LogQuery};
 pub use self::maintain::{Checkpoint, Checkpointing, Collected, Collecting, Doomed, GcPlan, ObjectKind, Tail};
@@ -42,6 +44,7 @@ use self::local::Local;
 pub use self::local::Together;
 pub use self::neighbours::{Held, Neighbours, News, Turn};
 use self::pages::Pages;
+pub use self::upload::{Pieces, Stored, StoredPiece};
 use crate::model::{Beat, Draft, Entry, FileRow, Mark, NsInfo, PageCache, Params, Rank, State, TxHead, UnitRow};
 
 /// What a new ledger is made from.

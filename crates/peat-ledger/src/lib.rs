@@ -9,11 +9,11 @@ mod model;
 
 pub use ledger::{
     Checkpoint, Checkpointing, Collected, Collecting, Commit, Copied, CopyPlan, Dead, Doomed, Follow, GcPlan, Held,
-    Kept, Ledger, LogLine, LogPage, LogQuery, Neighbours, NewLedger, News, ObjectKind, Page, Past, Scoped, Tail,
-    Together, Turn, UnitDiff, Verified,
+    Kept, Ledger, LogLine, LogPage, LogQuery, Neighbours, NewLedger, News, ObjectKind, Page, Past, Piece, Pieces,
+    Scoped, Stored, StoredPiece, Tail, Together, Turn, UnitDiff, Verified,
 };
 pub use model::{
     Ancestor, Beat, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, Mark, Moved, NewContent,
-    NsInfo, Op, OpRecord, PageCache, Params, Rank, Ref, Ring, Root, Segment, State, TxHead, TxKind, TxUnit, UnitOps,
-    UnitRow,
+    NewPack, NsInfo, Op, OpRecord, PageCache, Params, Part, Rank, Ref, Ring, Root, Segment, State, TxHead, TxKind,
+    TxUnit, UnitOps, UnitRow,
 };

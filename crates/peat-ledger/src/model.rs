@@ -1,5 +1,7 @@
 //! What a ledger says, without its bytes.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use peat_types::{
     ChangeId, CloneId, EntryId, Hash, InstanceId, ItemPath, LedgerId, Namespace, PackId, RunNonce, Seq, Timestamp,
@@ -78,6 +80,8 @@ pub struct Params {
     pub ring: u32,
     /// Preferred size of a pack.
     pub pack_target: u64,
+    /// Larger contents are cut into parts of this size, each a block of its own.
+    pub part: u64,
     /// How long after a look at the head a probe of the next slot is enough.
     pub fresh_ms: u64,
     /// How long after a LIST of the log the next one is due (notices a bucket that was set back).
@@ -96,6 +100,7 @@ impl Default for Params {
             entry_max: 8 << 20,
             ring: 512,
             pack_target: 16 << 20,
+            part: 8 << 20,
             fresh_ms: 2 * 3600 * 1000,
             relist_ms: 15 * 60 * 1000,
             lease_ttl_ms: 30_000,
@@ -142,6 +147,17 @@ pub struct ContentRef {
     pub sub: u32,
 }
 
+/// A part of a large content: a block of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Part {
+    /// The block.
+    pub block: Ref,
+    /// Bytes of the part.
+    pub size: u64,
+    /// Hash of the part.
+    pub hash: Hash,
+}
+
 /// Bytes of a file row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
@@ -149,6 +165,19 @@ pub enum Content {
     Tiny(Bytes),
     /// In a block of an entry or a pack.
     At(ContentRef),
+    /// In parts, which together are the content. At least two.
+    Parts(Arc<[Part]>),
+}
+
+impl Content {
+    /// The blocks it lies in.
+    pub fn blocks(&self) -> Vec<Ref> {
+        match self {
+            Self::Tiny(_) => Vec::new(),
+            Self::At(at) => vec![at.block],
+            Self::Parts(parts) => parts.iter().map(|part| part.block).collect(),
+        }
+    }
 }
 
 /// One file of a unit. Has an encoding of its own (`format::encode_row`/`decode_row`) so that a clone can keep it.
@@ -309,6 +338,28 @@ pub enum NewContent {
     Bytes(Bytes),
     /// Bytes that are stored already: a row this clone knows to be live (A11).
     Known(FileRow),
+    /// Bytes that were uploaded for this change, and the packs they lie in, which it introduces.
+    Uploaded(FileRow, Arc<[NewPack]>),
+}
+
+/// A pack that a transaction introduces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NewPack {
+    /// The slot it was uploaded for.
+    pub base: Seq,
+    /// Its id.
+    pub id: PackId,
+    /// Bytes of the object.
+    pub size: u64,
+    /// Whether it holds tree pages, and nothing else.
+    pub pages: bool,
+}
+
+impl NewPack {
+    /// The object.
+    pub fn segment(&self) -> Segment {
+        Segment::Pack(self.base, self.id)
+    }
 }
 
 /// What a transaction does to one unit.
@@ -376,8 +427,8 @@ pub struct TxHead {
     pub guard: Option<Guard>,
     /// Units it changed.
     pub units: Vec<TxUnit>,
-    /// Packs it introduced: name and size.
-    pub packs: Vec<(Seq, PackId, u64)>,
+    /// Packs it introduced.
+    pub packs: Vec<NewPack>,
     /// Lowest log slot it refers to outside its own section.
     pub ext_log: Option<Seq>,
     /// Packs it refers to outside its own section.

@@ -5,6 +5,8 @@
 mod bench;
 #[path = "protocol/budgets.rs"]
 mod budgets;
+#[path = "protocol/bulk.rs"]
+mod bulk;
 #[path = "protocol/checkpoint.rs"]
 mod checkpoint;
 #[path = "protocol/commit.rs"]

@@ -27,6 +27,22 @@ impl Hash {
     }
 }
 
+/// Makes the hash of bytes that come one after another.
+#[derive(Clone, Debug, Default)]
+pub struct Hasher(blake3::Hasher);
+
+impl Hasher {
+    /// Takes more bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The hash of all of them.
+    pub fn finish(&self) -> Hash {
+        Hash(*self.0.finalize().as_bytes())
+    }
+}
+
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&hex::encode(self.0))

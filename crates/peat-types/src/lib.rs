@@ -11,7 +11,7 @@ mod time;
 
 pub use env::{Clock, Env, Mutation, Steps};
 pub use error::{Error, Kind, Result};
-pub use hash::Hash;
+pub use hash::{Hash, Hasher};
 pub use ids::{ChangeId, CloneId, EntryId, InstanceId, LedgerId, PackId, RunNonce, TxId};
 pub use name::{Namespace, Unit};
 pub use path::ItemPath;

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use peat_ledger::{Draft, DraftUnit, Guard, Lease, Rank, TxKind};
 use peat_types::{Error, Hash, ItemPath, Kind, Mutation, Result, RunNonce, Seq, TxId, Unit};
 
-use super::Overlay;
+use super::{Overlay, Placed};
 use crate::db;
 use crate::handle::Inner;
 use crate::journal::{Locked, Role};
-use crate::{Change, Grant, Interrupted, Refusal};
+use crate::{Change, Grant, Interrupted, Kept, Refusal};
 
 /// Code of the error that says that a lease is not held any more.
 pub(crate) const LEASE_LOST: &str = "lease_lost";
@@ -22,7 +21,7 @@ pub(crate) struct Planned {
     pub(crate) expected: BTreeMap<Unit, Option<Seq>>,
     pub(crate) answer: serde_json::Value,
     /// New contents, for the tree.
-    pub(crate) contents: BTreeMap<Hash, Bytes>,
+    pub(crate) contents: BTreeMap<Hash, Kept>,
     /// The leases it takes.
     pub(crate) grants: Vec<Grant>,
 }
@@ -59,13 +58,14 @@ impl Inner {
         &self,
         locked: &Locked,
         tx: TxId,
+        placed: &Placed,
         avoid_known: bool,
         dead: &Dead,
     ) -> Result<Planned, Unplanned> {
         let header = &locked.row.header;
         let grants: &[Grant] = if locked.state().adopted { &[] } else { &header.grants };
         let change = locked.change();
-        let mut overlay = Overlay::new(self, &locked.units())?;
+        let mut overlay = Overlay::new(self, &locked.units(), placed)?;
         self.check_guards(grants).await?;
         let mut answer = serde_json::Value::Null;
         let mut taken = Vec::new();
@@ -247,7 +247,7 @@ pub(crate) fn lease_path(unit: &Unit) -> Result<ItemPath> {
 
 fn put_lease(overlay: &mut Overlay<'_>, unit: &Unit, lease: &Lease) -> Result<(), Refusal> {
     let bytes = serde_json::to_vec(lease).map_err(|e| Error::internal("cannot write a lease").with_source(e))?;
-    overlay.put(unit.clone(), lease_path(unit)?, Rank::Current, false, bytes.into())
+    overlay.put(unit.clone(), lease_path(unit)?, Rank::Current, bytes.into())
 }
 
 impl Locked {

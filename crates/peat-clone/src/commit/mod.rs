@@ -5,11 +5,13 @@ mod pending;
 mod release;
 mod send;
 mod settle;
+mod upload;
 mod view;
 
 pub(crate) use draft::{Dead, LEASE_LOST};
 pub(crate) use release::Start;
 pub(crate) use send::{AGAIN, How, Outcome};
+use upload::Placed;
 use view::Overlay;
 
 /// Nobody was found dead.

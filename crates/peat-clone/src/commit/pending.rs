@@ -5,7 +5,7 @@ use peat_types::{ChangeId, Error, Kind, Result, Timestamp};
 use super::NOBODY;
 use super::send::{How, Outcome};
 use crate::handle::Inner;
-use crate::journal::{self, Claim, Header, Locked, ROW_VERSION, Role, Row, State};
+use crate::journal::{self, Claim, Header, Locked, ROW_VERSION, Role, State};
 use crate::sync::Look;
 use crate::{Adopt, Change, Committed, Grant, NewChange, OnRefusal, Pending, PendingStatus};
 
@@ -66,7 +66,7 @@ impl Inner {
             unleased,
             grants,
         };
-        self.journal.add(&self.env, Row { header, contents: change.contents })
+        self.journal.add(&self.env, &header, &change.contents)
     }
 
     /// What the caller hears of a refused change.

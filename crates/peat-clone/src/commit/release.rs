@@ -10,7 +10,7 @@ use super::draft::lease_path;
 use super::send::{How, Outcome};
 use crate::db::{self, Moment};
 use crate::handle::Inner;
-use crate::journal::{Header, Locked, ROW_VERSION, Role, Row};
+use crate::journal::{Header, Locked, ROW_VERSION, Role};
 use crate::sync::Look;
 use crate::{Committed, Grant};
 
@@ -129,7 +129,7 @@ impl Inner {
             unleased: false,
             grants: vec![grant(unit, lease)?],
         };
-        let mut locked = self.journal.add(&self.env, Row { header, contents: Vec::new() })?;
+        let mut locked = self.journal.add(&self.env, &header, &[])?;
         let deadline = self.env.monotonic() + crate::change::PATIENCE;
         let how = How { look: Look::IfOld, deadline, dead: &NOBODY };
         match Box::pin(self.work(&mut locked, how)).await? {

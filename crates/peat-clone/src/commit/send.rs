@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bytes::Bytes;
 use peat_ledger::{Commit, Dead as Why, Entry, Ledger, OpRecord, TxHead};
 use peat_types::{ChangeId, Error, Hash, Kind, Mutation, Result, Seq, TxId};
 
@@ -11,8 +10,8 @@ use super::draft::{Dead, Unplanned};
 use crate::db::{self, Moment};
 use crate::handle::Inner;
 use crate::journal::{Locked, Role, State};
-use crate::sync::{AtHand, Base, Look};
-use crate::{Committed, Event, Grant, Item};
+use crate::sync::{AtHand, Base, Look, RECENT};
+use crate::{Committed, Event, Grant, Item, Kept};
 
 /// Tries of what a shaky network denies, before a change is left for later.
 const SHAKY: u32 = 3;
@@ -46,13 +45,14 @@ impl Inner {
     pub(crate) async fn work(&self, locked: &mut Locked, how: How<'_>) -> Result<Outcome> {
         let units = locked.units();
         let (mut look, mut avoid_known, mut tries, mut shaky) = (how.look, false, 0_u32, 0);
+        let mut deadline = how.deadline;
         // No attempt is in an entry at or before this one.
         let mut searched = locked.state().since;
         let mut lost = false;
         loop {
             tries += 1;
             if tries > 1 {
-                if self.env.monotonic() >= how.deadline {
+                if self.env.monotonic() >= deadline {
                     let error = Error::new(Kind::Contended, "others were faster each time until the time was over");
                     return self.later(locked, error, false);
                 }
@@ -89,12 +89,28 @@ impl Inner {
                 }
                 Err(error) => return self.later(locked, error, true),
             }
+            let begun = self.env.monotonic();
+            let placed = match Box::pin(self.upload(locked, &base.state, avoid_known)).await {
+                Ok(placed) => placed,
+                Err(error) if error.kind() == Kind::Offline && shaky < SHAKY => {
+                    shaky += 1;
+                    continue;
+                }
+                Err(error) => return self.later(locked, error, locked.state().tx.is_some()),
+            };
+            let took = self.env.monotonic().saturating_sub(begun);
+            // What takes as long as it is large does not use up anybody's patience.
+            deadline += took;
+            if took > RECENT {
+                tries = 0;
+                continue;
+            }
             // R7: as long as no unit moved, the last attempt may still land. The same transaction again is harmless,
             // another one would not be.
             let still = !std::mem::take(&mut lost) && self.unit_seqs(&units)? == locked.state().expected;
             let living = locked.state().tx.filter(|_| still);
             let tx = living.unwrap_or_else(|| TxId::random(&self.env));
-            let planned = match Box::pin(self.plan(locked, tx, avoid_known, how.dead)).await {
+            let planned = match Box::pin(self.plan(locked, tx, &placed, avoid_known, how.dead)).await {
                 Ok(planned) => planned,
                 Err(Unplanned::Failed(error)) => {
                     if error.kind() == Kind::Offline && shaky < SHAKY {
@@ -105,7 +121,7 @@ impl Inner {
                 }
                 Err(Unplanned::Refused(error)) => {
                     if living.is_some() {
-                        if let Some(error) = Box::pin(self.kill(locked, how.deadline)).await? {
+                        if let Some(error) = Box::pin(self.kill(locked, deadline)).await? {
                             return self.later(locked, error, true);
                         }
                         continue;
@@ -114,7 +130,7 @@ impl Inner {
                 }
                 Err(Unplanned::Held(unit, lease)) => {
                     if living.is_some() {
-                        if let Some(error) = Box::pin(self.kill(locked, how.deadline)).await? {
+                        if let Some(error) = Box::pin(self.kill(locked, deadline)).await? {
                             return self.later(locked, error, true);
                         }
                         continue;
@@ -139,7 +155,7 @@ impl Inner {
             locked.update(&self.env, state)?;
             self.env.step("commit.planned").await;
             let at = Moment::now(&self.env);
-            let patience = how.deadline.saturating_sub(self.env.monotonic());
+            let patience = deadline.saturating_sub(self.env.monotonic());
             let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
             let sent = self.ledger.commit(&base.state, base.read_at, &planned.draft, &self.db, patience);
             let outcome = Box::pin(sent).await;
@@ -255,7 +271,7 @@ impl Inner {
         locked: &mut Locked,
         passed: Vec<Entry>,
         entry: Entry,
-        contents: BTreeMap<Hash, Bytes>,
+        contents: BTreeMap<Hash, Kept>,
         at: Moment,
     ) -> Committed {
         let seq = entry.state.seq;

@@ -7,20 +7,29 @@ use bytes::Bytes;
 use peat_ledger::{Content, FileRow, NewContent, Op, Rank};
 use peat_types::{Error, Hash, ItemPath, Kind, Result, Seq, Unit};
 
+use super::Placed;
 use crate::db;
 use crate::handle::Inner;
-use crate::{Change, Item, Plan, PlanContent, PlanOp, Refusal, View};
+use crate::{Change, Item, Kept, Plan, PlanContent, PlanOp, Refusal, View};
 
-/// What a path will hold: nothing, or a row and where its content comes from.
-type Edit = Option<(Item, Source)>;
+/// What a path will hold: nothing, or a row.
+type Edit = Option<Row>;
+
+/// A row, and where its content comes from.
+#[derive(Clone, Debug)]
+struct Row {
+    rank: Rank,
+    row: FileRow,
+    source: Source,
+}
 
 /// Where a planned content comes from.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum Source {
     /// It stays as it is.
     Same,
-    /// New bytes.
-    Bytes(Bytes),
+    /// It is new. The index is that of a journalled one, which may be in the store already.
+    New(Kept, Option<usize>),
     /// The place the row names, which some kept state has.
     Stored,
 }
@@ -28,16 +37,20 @@ enum Source {
 /// A view that takes plans.
 pub(crate) struct Overlay<'a> {
     inner: &'a Inner,
+    placed: &'a Placed,
     units: Vec<Unit>,
     seqs: BTreeMap<Unit, Option<Seq>>,
-    edits: BTreeMap<(Unit, ItemPath), Edit>,
+    edits: BTreeMap<Unit, BTreeMap<ItemPath, Edit>>,
+    /// Paths that are set, by the form in which they count as one (invariant P).
+    names: BTreeMap<Unit, BTreeMap<String, ItemPath>>,
 }
 
 impl<'a> Overlay<'a> {
-    /// The units as they are known now.
-    pub(crate) fn new(inner: &'a Inner, units: &[Unit]) -> Result<Self> {
+    /// The units as they are known now; `placed` are contents of the change that are in the store.
+    pub(crate) fn new(inner: &'a Inner, units: &[Unit], placed: &'a Placed) -> Result<Self> {
         let seqs = inner.unit_seqs(units)?;
-        Ok(Self { inner, units: units.to_vec(), seqs, edits: BTreeMap::new() })
+        let (edits, names) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { inner, placed, units: units.to_vec(), seqs, edits, names })
     }
 
     pub(crate) fn seqs(&self) -> &BTreeMap<Unit, Option<Seq>> {
@@ -51,34 +64,31 @@ impl<'a> Overlay<'a> {
     pub(crate) fn take(&mut self, change: &Change, plan: Plan) -> Result<(), Refusal> {
         for op in plan.ops {
             match op {
-                PlanOp::Put { unit, path, rank, executable, content: PlanContent::Stored(row) } => {
-                    self.check_put(&unit, &path)?;
-                    let row = FileRow { executable, ..row };
-                    let item = Item { unit: unit.clone(), path: path.clone(), rank, row };
-                    self.edits.insert((unit, path), Some((item, Source::Stored)));
-                }
-                PlanOp::Put { unit, path, rank, executable, content } => {
-                    let bytes = match content {
-                        PlanContent::Bytes(bytes) => bytes,
-                        PlanContent::Stored(_) => return Err(Error::internal("a stored content has no bytes").into()),
-                        PlanContent::Journalled(at) => change.contents.get(at).cloned().ok_or_else(|| {
-                            Error::internal(format!(
-                                "the plan of a {} refers to a content it does not have",
-                                change.kind
-                            ))
-                        })?,
-                    };
-                    self.put(unit, path, rank, executable, bytes)?;
-                }
+                PlanOp::Put { unit, path, rank, executable, content } => match content {
+                    PlanContent::Bytes(bytes) => self.set(unit, path, rank, executable, bytes.into(), None)?,
+                    PlanContent::Journalled(at) => {
+                        let kept = change.contents.get(at).cloned().ok_or_else(|| {
+                            let kind = &change.kind;
+                            Error::internal(format!("the plan of a {kind} refers to a content it does not have"))
+                        })?;
+                        self.set(unit, path, rank, executable, kept, Some(at))?;
+                    }
+                    PlanContent::Stored(row) => {
+                        let row = FileRow { executable, ..row };
+                        self.lay(unit, path, Row { rank, row, source: Source::Stored })?;
+                    }
+                },
                 PlanOp::Delete { unit, path } => {
                     self.check_unit(&unit)?;
-                    self.edits.insert((unit, path), None);
+                    if let Some(names) = self.names.get_mut(&unit) {
+                        names.remove(&path.folded());
+                    }
+                    self.edits.entry(unit).or_default().insert(path, None);
                 }
                 PlanOp::Rank { unit, path, rank } => {
                     self.check_unit(&unit)?;
-                    if let Some((mut item, bytes)) = self.now(&unit, &path)? {
-                        item.rank = rank;
-                        self.edits.insert((unit, path), Some((item, bytes)));
+                    if let Some(row) = self.now(&unit, &path)? {
+                        self.edits.entry(unit).or_default().insert(path, Some(Row { rank, ..row }));
                     }
                 }
             }
@@ -87,40 +97,47 @@ impl<'a> Overlay<'a> {
     }
 
     /// Lays one new content over the state.
-    pub(crate) fn put(
+    pub(crate) fn put(&mut self, unit: Unit, path: ItemPath, rank: Rank, bytes: Bytes) -> Result<(), Refusal> {
+        self.set(unit, path, rank, false, bytes.into(), None)
+    }
+
+    fn set(
         &mut self,
         unit: Unit,
         path: ItemPath,
         rank: Rank,
         executable: bool,
-        bytes: Bytes,
+        kept: Kept,
+        at: Option<usize>,
     ) -> Result<(), Refusal> {
-        self.check_put(&unit, &path)?;
         // Where the content will lie is decided later; nobody looks at it here.
-        let row = FileRow {
-            executable,
-            size: bytes.len() as u64,
-            hash: Hash::of(&bytes),
-            content: Content::Tiny(Bytes::new()),
-        };
-        let item = Item { unit: unit.clone(), path: path.clone(), rank, row };
-        self.edits.insert((unit, path), Some((item, Source::Bytes(bytes))));
-        Ok(())
+        let row = FileRow { executable, size: kept.size(), hash: kept.hash(), content: Content::Tiny(Bytes::new()) };
+        self.lay(unit, path, Row { rank, row, source: Source::New(kept, at) })
     }
 
-    fn check_put(&self, unit: &Unit, path: &ItemPath) -> Result<(), Refusal> {
-        self.check_unit(unit)?;
-        if self.now(unit, path)?.is_none() { self.check_name(unit, path) } else { Ok(()) }
+    fn lay(&mut self, unit: Unit, path: ItemPath, row: Row) -> Result<(), Refusal> {
+        self.check_unit(&unit)?;
+        let folded = path.folded();
+        if self.now(&unit, &path)?.is_none() {
+            self.check_name(&unit, &path, &folded)?;
+        }
+        self.names.entry(unit.clone()).or_default().insert(folded, path.clone());
+        self.edits.entry(unit).or_default().insert(path, Some(row));
+        Ok(())
     }
 
     /// Fetches what is stored already, to be stored again: the places it lies at are no longer ones to refer to.
     pub(crate) async fn bring_stored(&mut self) -> Result<()> {
-        let stored = |edit: &Edit| matches!(edit, Some((_, Source::Stored)));
-        let keys: Vec<_> = self.edits.iter().filter(|(_, edit)| stored(edit)).map(|(key, _)| key.clone()).collect();
-        let items: Vec<Item> = keys.iter().filter_map(|key| Some(self.edits.get(key)?.as_ref()?.0.clone())).collect();
+        let rows = self.edits.iter().flat_map(|(unit, edits)| edits.iter().map(move |(path, row)| (unit, path, row)));
+        let stored = rows.filter_map(|(unit, path, row)| {
+            let row = row.as_ref().filter(|row| matches!(row.source, Source::Stored))?;
+            Some(item(unit, path, row.clone()))
+        });
+        let items: Vec<Item> = stored.collect();
         let contents = self.inner.past_contents(&items.iter().collect::<Vec<_>>(), &[]).await?;
-        for ((key, item), bytes) in keys.into_iter().zip(items).zip(contents) {
-            self.edits.insert(key, Some((item, Source::Bytes(bytes))));
+        for (Item { unit, path, rank, row }, bytes) in items.into_iter().zip(contents) {
+            let source = Source::New(bytes.into(), None);
+            self.edits.entry(unit).or_default().insert(path, Some(Row { rank, row, source }));
         }
         Ok(())
     }
@@ -132,23 +149,21 @@ impl<'a> Overlay<'a> {
         Err(Error::internal(format!("a plan touches {unit}, which its change does not name")))
     }
 
+    /// Whether the unit has items that were committed: if not, nobody need look for them.
+    fn exists(&self, unit: &Unit) -> bool {
+        self.seqs.get(unit).is_some_and(Option::is_some)
+    }
+
     /// Invariant P: no two paths of a unit that some file system takes for one, or of which one needs the other to be a
     /// folder.
-    fn check_name(&self, unit: &Unit, path: &ItemPath) -> Result<(), Refusal> {
-        let stored = self.inner.db.read(|tx| db::collisions(tx, unit, path))?;
-        let fold = path.folded();
-        let clash = |other: &str| {
-            let (short, long) = if other.len() < fold.len() { (other, fold.as_str()) } else { (fold.as_str(), other) };
-            long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    fn check_name(&self, unit: &Unit, path: &ItemPath, folded: &str) -> Result<(), Refusal> {
+        let edits = self.edits.get(unit);
+        let gone = |other: &ItemPath| edits.is_some_and(|edits| matches!(edits.get(other), Some(None)));
+        let stored = match self.exists(unit) {
+            true => self.inner.db.read(|tx| db::collisions(tx, unit, path))?,
+            false => Vec::new(),
         };
-        let gone = |other: &ItemPath| matches!(self.edits.get(&(unit.clone(), other.clone())), Some(None));
-        let planned = self
-            .edits
-            .iter()
-            .filter(|((of, other), edit)| of == unit && edit.is_some() && other != path)
-            .map(|((_, other), _)| other)
-            .find(|other| clash(&other.folded()));
-        if let Some(other) = stored.iter().find(|other| !gone(other)).or(planned) {
+        if let Some(other) = stored.iter().find(|other| !gone(other)).or_else(|| self.planned(unit, path, folded)) {
             return Err(Refusal::Refused(
                 Error::new(Kind::Conflict, format!("{path} cannot stand beside {other} in {unit}"))
                     .with_code("path_collision")
@@ -160,60 +175,78 @@ impl<'a> Overlay<'a> {
         Ok(())
     }
 
+    /// Another path that is set and cannot stand beside this one.
+    fn planned(&self, unit: &Unit, path: &ItemPath, folded: &str) -> Option<&ItemPath> {
+        let names = self.names.get(unit)?;
+        let above = folded.match_indices('/').filter_map(|(at, _)| folded.get(..at)).chain([folded]);
+        let same = above.filter_map(|name| names.get(name)).find(|other| *other != path);
+        let folder = format!("{folded}/");
+        let below = || names.range(folder.clone()..).next().filter(|(name, _)| name.starts_with(&folder));
+        same.or_else(|| below().map(|(_, other)| other))
+    }
+
     fn now(&self, unit: &Unit, path: &ItemPath) -> Result<Edit> {
-        if let Some(edit) = self.edits.get(&(unit.clone(), path.clone())) {
+        if let Some(edit) = self.edits.get(unit).and_then(|edits| edits.get(path)) {
             return Ok(edit.clone());
         }
-        Ok(self.inner.db.read(|tx| db::get(tx, unit, path))?.map(|item| (item, Source::Same)))
+        let stored = self.stored(unit, path)?;
+        Ok(stored.map(|item| Row { rank: item.rank, row: item.row, source: Source::Same }))
+    }
+
+    fn stored(&self, unit: &Unit, path: &ItemPath) -> Result<Option<Item>> {
+        if self.exists(unit) { self.inner.db.read(|tx| db::get(tx, unit, path)) } else { Ok(None) }
     }
 
     /// The operations that lead from the state to what was laid over it, by unit: one per path at most.
     pub(crate) fn ops(&self, avoid_known: bool) -> Result<BTreeMap<Unit, Vec<Op>>> {
         let mut out: BTreeMap<Unit, Vec<Op>> = self.units.iter().map(|unit| (unit.clone(), Vec::new())).collect();
-        for ((unit, path), edit) in &self.edits {
-            let old = self.inner.db.read(|tx| db::get(tx, unit, path))?;
+        for (unit, edits) in &self.edits {
             let ops = out.entry(unit.clone()).or_default();
-            match (edit, old) {
-                (None, Some(old)) => ops.push(Op::Delete { path: path.clone(), rank: old.rank }),
-                (None, None) => {}
-                (Some((item, source @ (Source::Bytes(_) | Source::Stored))), old) => ops.push(Op::Put {
-                    path: path.clone(),
-                    rank: item.rank,
-                    old: old.map(|old| old.rank),
-                    executable: item.row.executable,
-                    content: match source {
-                        Source::Bytes(bytes) => self.content(item, bytes, avoid_known)?,
-                        _ => NewContent::Known(item.row.clone()),
-                    },
-                }),
-                (Some((item, Source::Same)), Some(old)) if item.rank != old.rank => {
-                    ops.push(Op::Rank { path: path.clone(), from: old.rank, to: item.rank });
-                }
-                (Some((_, Source::Same)), _) => {}
+            for (path, edit) in edits {
+                let old = self.stored(unit, path)?;
+                let Some(Row { rank, row, source }) = edit else {
+                    ops.extend(old.map(|old| Op::Delete { path: path.clone(), rank: old.rank }));
+                    continue;
+                };
+                let content = match source {
+                    Source::New(kept, at) => self.content(kept, *at, avoid_known)?,
+                    Source::Stored => NewContent::Known(row.clone()),
+                    Source::Same => {
+                        let moved = old.filter(|old| old.rank != *rank);
+                        ops.extend(moved.map(|old| Op::Rank { path: path.clone(), from: old.rank, to: *rank }));
+                        continue;
+                    }
+                };
+                let (path, old, executable) = (path.clone(), old.map(|old| old.rank), row.executable);
+                ops.push(Op::Put { path, rank: *rank, old, executable, content });
             }
         }
         Ok(out)
     }
 
-    /// A11: bytes that would need a pack, and lie in one already, are not sent again. `avoid` when a reference that was
-    /// used so turned out to be gone.
-    fn content(&self, item: &Item, bytes: &Bytes, avoid: bool) -> Result<NewContent> {
+    /// What was uploaded is introduced. A11: other bytes that would need a pack, and lie in one already, are not sent
+    /// again. `avoid` when a reference that was used so turned out to be gone.
+    fn content(&self, kept: &Kept, at: Option<usize>, avoid: bool) -> Result<NewContent> {
+        if let Some(placed) = at.and_then(|at| self.placed.get(&at)) {
+            return Ok(placed.clone());
+        }
         if !avoid
-            && item.row.size > self.inner.ledger.info().params.inline_file
-            && let Some(row) = self.inner.db.read(|tx| db::in_pack(tx, item.row.hash, item.row.size))?
+            && kept.size() > self.inner.ledger.info().params.inline_file
+            && let Some(row) = self.inner.db.read(|tx| db::in_pack(tx, kept.hash(), kept.size()))?
         {
             return Ok(NewContent::Known(row));
         }
-        Ok(NewContent::Bytes(bytes.clone()))
+        Ok(NewContent::Bytes(kept.read()?))
     }
 
     /// New contents by hash, for the tree.
-    pub(crate) fn contents(&self) -> BTreeMap<Hash, Bytes> {
-        let new = self.edits.values().flatten().filter_map(|(item, source)| match source {
-            Source::Bytes(bytes) => Some((item.row.hash, bytes.clone())),
+    pub(crate) fn contents(&self) -> BTreeMap<Hash, Kept> {
+        let rows = self.edits.values().flat_map(BTreeMap::values).flatten();
+        rows.filter_map(|row| match &row.source {
+            Source::New(kept, _) => Some((row.row.hash, kept.clone())),
             Source::Same | Source::Stored => None,
-        });
-        new.collect()
+        })
+        .collect()
     }
 }
 
@@ -230,10 +263,10 @@ impl View for Overlay<'_> {
     fn items(&self, unit: &Unit, prefix: &str) -> Result<Vec<Item>> {
         let stored = self.inner.db.read(|tx| db::items(tx, unit, prefix))?;
         let mut items: BTreeMap<ItemPath, Item> = stored.into_iter().map(|item| (item.path.clone(), item)).collect();
-        for ((of, path), edit) in &self.edits {
-            if of == unit && path.as_str().starts_with(prefix) {
+        for (path, edit) in self.edits.get(unit).into_iter().flatten() {
+            if path.as_str().starts_with(prefix) {
                 match edit {
-                    Some((item, _)) => items.insert(path.clone(), item.clone()),
+                    Some(row) => items.insert(path.clone(), item(unit, path, row.clone())),
                     None => items.remove(path),
                 };
             }
@@ -242,16 +275,20 @@ impl View for Overlay<'_> {
     }
 
     fn item(&self, unit: &Unit, path: &ItemPath) -> Result<Option<Item>> {
-        Ok(self.now(unit, path)?.map(|(item, _)| item))
+        Ok(self.now(unit, path)?.map(|row| item(unit, path, row)))
     }
 
     async fn read(&self, unit: &Unit, path: &ItemPath) -> Result<Option<Bytes>> {
         match self.now(unit, path)? {
             None => Ok(None),
-            Some((_, Source::Bytes(bytes))) => Ok(Some(bytes)),
-            Some((item, Source::Same | Source::Stored)) => self.inner.content(&item).await.map(Some),
+            Some(Row { source: Source::New(kept, _), .. }) => kept.read().map(Some),
+            Some(row) => self.inner.content(&item(unit, path, row)).await.map(Some),
         }
     }
+}
+
+fn item(unit: &Unit, path: &ItemPath, row: Row) -> Item {
+    Item { unit: unit.clone(), path: path.clone(), rank: row.rank, row: row.row }
 }
 
 impl Inner {

@@ -58,6 +58,7 @@ fn int_rank(rank: Option<i64>) -> Rank {
 fn pack_hash(row: &FileRow) -> Option<&[u8]> {
     match &row.content {
         Content::At(at) if matches!(at.block.segment, Segment::Pack(..)) => Some(row.hash.as_bytes()),
+        Content::Parts(_) => Some(row.hash.as_bytes()),
         _ => None,
     }
 }

@@ -1,21 +1,26 @@
 //! The journal: what this machine wants to happen and cannot prove to have happened yet. The only local thing that is
 //! not derived from the log.
 //!
-//! Per change: `<id>.change`, written once and complete or not there; `<id>.state`, how its attempts stand; `<id>.lock`,
-//! held by whoever works on it. The change is there as long as its first file is.
+//! Per change: `<id>.change`, written once and complete or not there; `<id>.state`, how its attempts stand; `<id>.packs`,
+//! what was uploaded for it; `<id>.lock`, held by whoever works on it. The change is there as long as its first file is.
 
 mod frame;
+mod kept;
+mod sent;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use peat_ledger::Stored;
 use peat_types::{ChangeId, CloneId, Env, Error, Kind, Result, RunNonce, Seq, Timestamp, TxId, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, Lock};
-use crate::{Change, Durability, Grant, Pending, PendingStatus};
+use crate::{Change, Durability, Grant, Pending, PendingStatus, Source};
+
+pub use kept::Kept;
 
 /// What a row is about, apart from what its planner makes of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +60,7 @@ pub(crate) struct Header {
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) header: Header,
-    pub(crate) contents: Vec<Bytes>,
+    pub(crate) contents: Arc<[Kept]>,
 }
 
 /// How a row's attempts stand.
@@ -83,18 +88,26 @@ pub(crate) struct State {
 /// them. See [`Error::has_code`]; the slug of the error itself says what prevented it.
 pub const NOT_JOURNALLED: &str = "not_journalled";
 
-pub(crate) const ROW_VERSION: u32 = 1;
+pub(crate) const ROW_VERSION: u32 = 2;
+/// Contents of a row that are read whenever it is.
+const SMALL: u64 = 1 << 20;
+/// Extensions of what lies beside a change; the lock goes last.
+const REST: [&str; 3] = ["state", "packs", "lock"];
 
 /// The folder.
 pub(crate) struct Journal {
     dir: PathBuf,
     durability: Durability,
+    /// Size of the parts of large contents.
+    part: u64,
 }
 
 /// A row that this process works on; others keep away until it is dropped.
 pub(crate) struct Locked {
     pub(crate) row: Row,
     state: State,
+    /// Packs with its contents that are in the store.
+    stored: Vec<Stored>,
     base: PathBuf,
     temps: PathBuf,
     synced: bool,
@@ -112,8 +125,8 @@ pub(crate) enum Claim {
 }
 
 impl Journal {
-    pub(crate) fn new(dir: PathBuf, durability: Durability) -> Self {
-        Self { dir, durability }
+    pub(crate) fn new(dir: PathBuf, durability: Durability, part: u64) -> Self {
+        Self { dir, durability, part: part.max(1) }
     }
 
     fn temps(&self) -> PathBuf {
@@ -126,25 +139,29 @@ impl Journal {
 
     /// Adds a row and locks it. On return it is durable, but for a start: a start is never sent again, so after a power
     /// cut its row would only say sooner what the missing beats say anyway, and the file alone survives a kill.
-    pub(crate) fn add(&self, env: &Env, row: Row) -> Result<Locked> {
-        let base = self.base(row.header.id);
-        let synced = self.durability == Durability::Synced && !matches!(row.header.role, Role::Start { .. });
+    pub(crate) fn add(&self, env: &Env, header: &Header, contents: &[Source]) -> Result<Locked> {
+        let base = self.base(header.id);
+        let synced = self.durability == Durability::Synced && !matches!(header.role, Role::Start { .. });
         let lock = Lock::try_new(&base.with_extension("lock"))?
             .ok_or_else(|| Error::internal("a new change is locked by another process"))?;
-        let head = frame::head(&row.header, &row.contents)?;
-        let tail = frame::tail(&head, &row.contents);
-        let mut chunks: Vec<&[u8]> = vec![&head];
-        chunks.extend(row.contents.iter().map(|content| &content[..]));
-        chunks.push(&tail);
-        if let Err(error) =
-            files::write_atomic(env, &self.temps(), &base.with_extension("change"), &chunks, synced, false)
-        {
-            let _ = files::remove(&base.with_extension("lock"));
-            let code = error.code();
-            let error = error.context("the change was not journalled").with_code(NOT_JOURNALLED);
-            return Err(error.context("nothing was sent").with_code(code));
+        let path = base.with_extension("change");
+        let mut fill = |file: &mut std::fs::File| frame::write(file, &path, header, contents, self.part);
+        let added = files::fill_atomic(env, &self.temps(), &path, &mut fill, synced, false);
+        let row = added.and_then(|()| {
+            frame::open(&path)?.ok_or_else(|| Error::internal("a change that was just journalled is not there"))
+        });
+        match row {
+            Ok(row) => {
+                let (state, stored) = (State::default(), Vec::new());
+                Ok(Locked { row, state, stored, base, temps: self.temps(), synced, lock })
+            }
+            Err(error) => {
+                let _ = files::remove(&base.with_extension("lock"));
+                let code = error.code();
+                let error = error.context("the change was not journalled").with_code(NOT_JOURNALLED);
+                Err(error.context("nothing was sent").with_code(code))
+            }
         }
-        Ok(Locked { row, state: State::default(), base, temps: self.temps(), synced, lock })
     }
 
     /// When a row was written, by its file, for one that cannot be read.
@@ -170,8 +187,9 @@ impl Journal {
             if let Some(_lock) = Lock::try_existing(&base.with_extension("lock"))?
                 && !base.with_extension("change").exists()
             {
-                files::remove(&base.with_extension("state"))?;
-                files::remove(&base.with_extension("lock"))?;
+                for extension in REST {
+                    files::remove(&base.with_extension(extension))?;
+                }
             }
         }
         Ok(())
@@ -180,9 +198,13 @@ impl Journal {
     /// Reads a row without locking it.
     pub(crate) fn read(&self, id: ChangeId) -> Result<Option<(Row, State)>> {
         let base = self.base(id);
-        let Some(bytes) = files::read(&base.with_extension("change"))? else { return Ok(None) };
-        let row = frame::decode(&bytes.into())
+        let row = frame::open(&base.with_extension("change"))
             .map_err(|e| e.context(format!("cannot read the journalled change {}", base.display())))?;
+        let Some(row) = row else { return Ok(None) };
+        // What is large is checked when it is read.
+        if row.contents.iter().map(Kept::size).sum::<u64>() <= SMALL {
+            row.contents.iter().try_for_each(|kept| kept.read().map(drop))?;
+        }
         if row.header.version > ROW_VERSION {
             return Err(Error::new(Kind::Unsupported, format!("the change {id} was journalled by a newer version"))
                 .with_code("unsupported_version")
@@ -207,7 +229,8 @@ impl Journal {
         // Read under the lock: whoever held it before may have finished or removed the row.
         let Some((row, state)) = self.read(id)? else { return Ok(Claim::Gone) };
         let synced = self.durability == Durability::Synced;
-        Ok(Claim::Mine(Box::new(Locked { row, state, base, temps: self.temps(), synced, lock })))
+        let stored = sent::read(&base.with_extension("packs"))?;
+        Ok(Claim::Mine(Box::new(Locked { row, state, stored, base, temps: self.temps(), synced, lock })))
     }
 
     /// As [`claim`](Self::claim), waiting for another process to let go.
@@ -260,8 +283,30 @@ impl Locked {
         {
             files::sync_dir(dir)?;
         }
-        files::remove(&self.base.with_extension("state"))?;
-        files::remove(&self.base.with_extension("lock"))
+        REST.iter().try_for_each(|extension| files::remove(&self.base.with_extension(extension)))
+    }
+
+    /// Packs with its contents that are in the store.
+    pub(crate) fn stored(&self) -> &[Stored] {
+        &self.stored
+    }
+
+    /// Notes a pack that is in the store now, so that nobody sends it again.
+    pub(crate) fn uploaded(&mut self, pack: Stored) -> Result<()> {
+        sent::add(&self.base.with_extension("packs"), &pack, self.synced)?;
+        self.stored.push(pack);
+        Ok(())
+    }
+
+    /// Forgets packs that can no longer be introduced.
+    pub(crate) fn forget(&mut self, env: &Env, gone: impl Fn(&Stored) -> bool) -> Result<()> {
+        let before = self.stored.len();
+        self.stored.retain(|pack| !gone(pack));
+        if self.stored.len() == before {
+            return Ok(());
+        }
+        let lines = sent::lines(&self.stored)?;
+        files::write_atomic(env, &self.temps, &self.base.with_extension("packs"), &[&lines], self.synced, false)
     }
 
     pub(crate) fn change(&self) -> Change {
@@ -281,7 +326,7 @@ pub(crate) fn change(row: &Row, state: &State) -> Change {
         kind: header.kind.clone(),
         payload: header.payload.clone(),
         units: header.units.clone(),
-        contents: row.contents.clone(),
+        contents: row.contents.to_vec(),
         message: header.message.clone(),
         author: header.author.clone(),
         time: header.time,
@@ -300,7 +345,7 @@ pub(crate) fn pending(row: &Row, state: &State) -> Pending {
         time: header.time,
         units: header.units.clone(),
         contents: row.contents.len(),
-        bytes: row.contents.iter().map(|content| content.len() as u64).sum(),
+        bytes: row.contents.iter().map(Kept::size).sum(),
         status: match (&header.role, state) {
             (_, state) if state.parked => PendingStatus::Parked,
             (Role::Start { .. }, _) => PendingStatus::Starting,

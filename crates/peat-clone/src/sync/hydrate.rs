@@ -4,24 +4,27 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use peat_ledger::{Content, Entry, Ledger, Segment};
+use futures::StreamExt;
+use peat_ledger::{Content, ContentRef, Entry, FileRow, Ledger, Piece, Segment};
 use peat_types::{Error, Hash, Kind, Result, Unit};
 
 use crate::db::{self, Todo};
 use crate::handle::Inner;
-use crate::tree::Glance;
-use crate::{Event, Hydration, Item, Scope};
+use crate::tree::{Glance, Partial};
+use crate::{Event, Hydration, Item, Kept, Scope};
 
-/// Paths looked at in one go.
-const BATCH: u32 = 256;
-/// Bytes fetched in one go.
-const BATCH_BYTES: u64 = 8 << 20;
+/// Notes looked at in one go: what is fetched for them is sorted by where it lies, so that neighbours come together.
+const WINDOW: u32 = 16_384;
+/// Notes settled in one transaction.
+const BATCH: usize = 512;
+/// Contents up to this size are read at once.
+const SMALL: u64 = 1 << 20;
 
 /// Bytes that are here already.
 #[derive(Default)]
 pub(crate) struct AtHand {
     entries: Vec<Entry>,
-    contents: BTreeMap<Hash, Bytes>,
+    contents: BTreeMap<Hash, Kept>,
 }
 
 impl AtHand {
@@ -29,7 +32,7 @@ impl AtHand {
         Self { entries, contents: BTreeMap::new() }
     }
 
-    pub(crate) fn with(mut self, contents: BTreeMap<Hash, Bytes>) -> Self {
+    pub(crate) fn with(mut self, contents: BTreeMap<Hash, Kept>) -> Self {
         self.contents = contents;
         self
     }
@@ -38,8 +41,18 @@ impl AtHand {
         match &item.row.content {
             Content::Tiny(_) => true,
             Content::At(at) => self.entries.iter().any(|entry| at.block.segment == Segment::Log(entry.state.seq)),
+            Content::Parts(_) => false,
         }
     }
+}
+
+/// What was done about notes.
+struct Work<'a> {
+    of: u64,
+    done: u64,
+    bytes: u64,
+    /// Notes whose file is what the item says (or gone), to be settled.
+    shown: Vec<(&'a Todo, Option<Item>)>,
 }
 
 impl Inner {
@@ -66,34 +79,45 @@ impl Inner {
         let (mut after, mut bytes, mut done) = (after, 0, 0);
         let of = self.db.todo_count()?;
         loop {
-            let batch = self.db.todo(unit, after, BATCH)?;
-            let Some(last) = batch.last() else { return Ok(bytes) };
+            let window = self.db.todo(unit, after, WINDOW)?;
+            let Some(last) = window.last() else { return Ok(bytes) };
             after = last.id;
-            bytes += self.hydrate_batch(&batch, at_hand, fetch).await?;
-            done += batch.len() as u64;
-            if of > u64::from(BATCH) {
-                self.options.reporter.report(Event::Hydrating { done: done.min(of), of });
-            }
-            self.env.step("pull.tree").await;
+            let mut work = Work { of, done, bytes, shown: Vec::new() };
+            let hydrated = self.hydrate_window(&window, at_hand, fetch, &mut work).await;
+            // What is in its place need not be fetched again, whatever went wrong with the rest.
+            self.settle_notes(&mut work).await?;
+            hydrated?;
+            done += window.len() as u64;
+            bytes = work.bytes;
         }
     }
 
-    async fn hydrate_batch(&self, batch: &[Todo], at_hand: &AtHand, fetch: bool) -> Result<u64> {
+    async fn hydrate_window<'a>(
+        &self,
+        window: &'a [Todo],
+        at_hand: &AtHand,
+        fetch: bool,
+        work: &mut Work<'a>,
+    ) -> Result<()> {
+        let items: Vec<Option<Item>> =
+            self.db.read(|tx| window.iter().map(|todo| db::claimant(tx, &todo.path)).collect())?;
         let mut wanted: Vec<(&Todo, Item)> = Vec::new();
-        let mut shown: Vec<(&Todo, Option<Item>)> = Vec::new();
-        for todo in batch {
-            let Some(item) = self.db.read(|tx| db::claimant(tx, &todo.path))? else {
+        for (todo, item) in window.iter().zip(items) {
+            if work.shown.len() >= BATCH {
+                self.settle_notes(work).await?;
+            }
+            let Some(item) = item else {
                 if !db::is_lease(&todo.path) {
                     self.tree.remove(&todo.path)?;
                 }
-                shown.push((todo, None));
+                work.shown.push((todo, None));
                 continue;
             };
-            if let Some(bytes) = at_hand.contents.get(&item.row.hash) {
-                self.show(&item, bytes)?;
-                shown.push((todo, Some(item)));
-            } else if self.local(&item)?.is_some() {
-                shown.push((todo, Some(item)));
+            if let Some(kept) = at_hand.contents.get(&item.row.hash) {
+                self.show_kept(&item, kept)?;
+                work.shown.push((todo, Some(item)));
+            } else if self.is_here(&item)? {
+                work.shown.push((todo, Some(item)));
             } else if fetch || at_hand.has(&item) {
                 wanted.push((todo, item));
             } else {
@@ -102,40 +126,67 @@ impl Inner {
                     self.tree.remove(&todo.path)?;
                 }
                 if self.options.hydration == Hydration::Lazy {
-                    shown.push((todo, Some(item)));
+                    work.shown.push((todo, Some(item)));
                 }
             }
         }
-        let mut bytes = 0;
-        let mut rest = &wanted[..];
-        while !rest.is_empty() {
-            let mut sum = 0;
-            let fits = rest.iter().take_while(|(_, item)| {
-                sum += item.row.size;
-                sum <= BATCH_BYTES
-            });
-            let (now, after) = rest.split_at(fits.count().max(1));
-            rest = after;
-            let rows: Vec<_> = now.iter().map(|(_, item)| &item.row).collect();
-            let contents = self.ledger.contents(&rows, &at_hand.entries).await?;
-            for ((todo, item), content) in now.iter().zip(contents) {
-                self.show(item, &content)?;
-                shown.push((todo, Some(item.clone())));
-                bytes += item.row.size;
+        let rows: Vec<&FileRow> = wanted.iter().map(|(_, item)| &item.row).collect();
+        let mut pieces = self.ledger.pieces(&rows, &at_hand.entries);
+        let mut partials: BTreeMap<usize, Partial> = BTreeMap::new();
+        while let Some(piece) = pieces.next().await {
+            let piece = piece?;
+            let Some((todo, item)) = wanted.get(piece.row) else { continue };
+            if self.show_piece(item, &piece, &mut partials)? {
+                work.shown.push((todo, Some(item.clone())));
+                work.bytes += item.row.size;
+                if work.shown.len() >= BATCH {
+                    self.settle_notes(work).await?;
+                }
             }
         }
-        self.done(&shown)?;
-        Ok(bytes)
+        Ok(())
+    }
+
+    /// Forgets the notes of what was shown, in one transaction.
+    async fn settle_notes(&self, work: &mut Work<'_>) -> Result<()> {
+        self.done(&work.shown)?;
+        work.done += work.shown.len() as u64;
+        work.shown.clear();
+        if work.of > BATCH as u64 {
+            let Work { of, done, bytes, .. } = *work;
+            self.options.reporter.report(Event::Hydrating { done: done.min(of), of, bytes });
+        }
+        self.env.step("pull.tree").await;
+        Ok(())
+    }
+
+    /// Takes a piece of a content; gives whether the item is complete now.
+    fn show_piece(&self, item: &Item, piece: &Piece, partials: &mut BTreeMap<usize, Partial>) -> Result<bool> {
+        if piece.bytes.len() as u64 == item.row.size {
+            return self.show(item, &piece.bytes).map(|()| true);
+        }
+        let mut partial = match partials.remove(&piece.row) {
+            Some(partial) => partial,
+            None => self.tree.begin(&self.env, item)?,
+        };
+        if !partial.add(piece.offset, &piece.bytes)? {
+            partials.insert(piece.row, partial);
+            return Ok(false);
+        }
+        if db::is_lease(&item.path) {
+            return self.db.keep_bytes(item, &partial.read()?).map(|()| true);
+        }
+        not_in_the_way(item, self.tree.finish(item, &mut partial)).map(|()| true)
     }
 
     /// Makes visible what this task brought along and nobody else had: another one may have taken the entry in before,
     /// with only what is in it.
     pub(crate) fn show_own(&self, items: &[Item], at_hand: &AtHand) {
         for item in items.iter().filter(|item| !at_hand.has(item)) {
-            let Some(bytes) = at_hand.contents.get(&item.row.hash) else { continue };
+            let Some(kept) = at_hand.contents.get(&item.row.hash) else { continue };
             let shown = self.db.read(|tx| db::claimant(tx, &item.path)).and_then(|now| {
                 let named = now.is_some_and(|now| now.row.hash == item.row.hash);
-                if named && self.tree.glance(item)? == Glance::Missing { self.show(item, bytes) } else { Ok(()) }
+                if named && self.tree.glance(item)? == Glance::Missing { self.show_kept(item, kept) } else { Ok(()) }
             });
             if let Err(error) = shown {
                 tracing::warn!(%error, path = %item.path, "the tree is completed later");
@@ -143,19 +194,19 @@ impl Inner {
         }
     }
 
-    /// Writes a file of the tree. A folder in the way (two items of which one's path is the other's folder) is the
-    /// doctor's business; the content is still to be had.
+    /// Writes a file of the tree.
     fn show(&self, item: &Item, bytes: &Bytes) -> Result<()> {
         if db::is_lease(&item.path) {
             return self.db.keep_bytes(item, bytes);
         }
-        match self.tree.write(&self.env, item, bytes) {
-            Err(error) if error.kind() == Kind::Internal || error.kind() == Kind::NotFound => {
-                tracing::warn!(%error, path = %item.path, "not materialised");
-                Ok(())
-            }
-            written => written,
+        not_in_the_way(item, self.tree.write(&self.env, item, bytes))
+    }
+
+    fn show_kept(&self, item: &Item, kept: &Kept) -> Result<()> {
+        if kept.size() <= SMALL || db::is_lease(&item.path) {
+            return self.show(item, &kept.read()?);
         }
+        not_in_the_way(item, self.tree.write_from(&self.env, item, &mut |out| kept.copy_to(out)))
     }
 
     /// Forgets notes of files that are what the index says *now*.
@@ -180,7 +231,7 @@ impl Inner {
     pub(crate) fn content_here(&self, item: &Item) -> Result<Option<Bytes>> {
         match &item.row.content {
             Content::Tiny(bytes) => Ok(Some(bytes.clone())),
-            Content::At(_) => self.local(item),
+            Content::At(_) | Content::Parts(_) => self.local(item),
         }
     }
 
@@ -191,6 +242,11 @@ impl Inner {
             return Ok(kept.filter(|bytes| Hash::of(bytes) == item.row.hash));
         }
         self.tree.read(item)
+    }
+
+    /// Whether the content of an item is here and right.
+    fn is_here(&self, item: &Item) -> Result<bool> {
+        if db::is_lease(&item.path) { Ok(self.local(item)?.is_some()) } else { self.tree.matches(item) }
     }
 
     pub(crate) async fn content(&self, item: &Item) -> Result<Bytes> {
@@ -224,43 +280,131 @@ impl Inner {
         if db::is_lease(&item.path) {
             return Err(Error::invalid(format!("{} is a record, not a file", item.path)));
         }
-        let bytes = self.content(item).await?;
-        if self.tree.read(item)?.is_none() {
-            let current = self.db.read(|tx| db::claimant(tx, &item.path))?;
-            if current.is_none_or(|now| now.row.hash != item.row.hash) {
-                return Err(Error::not_found(format!("{} has another content by now", item.path))
-                    .with_hint("look the item up again"));
+        if self.tree.matches(item)? {
+            return Ok(self.tree.at(&item.path));
+        }
+        if !self.is_current(item)? {
+            return Err(Error::not_found(format!("{} has another content by now", item.path))
+                .with_hint("look the item up again"));
+        }
+        match &item.row.content {
+            Content::Parts(_) => self.download(item).await?,
+            _ => {
+                let bytes = self.content(item).await?;
+                self.tree.write(&self.env, item, &bytes)?;
             }
-            self.tree.write(&self.env, item, &bytes)?;
         }
         Ok(self.tree.at(&item.path))
     }
 
-    async fn fetch(&self, item: &Item) -> Result<Bytes> {
-        let error = match self.contents_of(item).await {
-            Ok(bytes) => return Ok(bytes),
-            Err(error) if Ledger::is_gone(&error) => error,
-            Err(error) => return Err(error),
-        };
-        // The item was read before its content was moved elsewhere: the newest row of it knows where.
-        self.find_places(std::slice::from_ref(&item.unit)).await?;
-        Box::pin(self.pull(&Scope::Units(vec![item.unit.clone()]))).await?;
-        match self.db.read(|tx| db::get(tx, &item.unit, &item.path))? {
-            Some(now) if now.row.hash == item.row.hash && now.row.content != item.row.content => {
-                self.contents_of(&now).await
+    /// The content of an item, piece by piece, each verified before it is given. A large one is downloaded to its place
+    /// first, if it is not there, unless that belongs to another content by now.
+    pub(crate) async fn stream(&self, item: &Item, take: &mut (dyn FnMut(&[u8]) -> Result<()> + Send)) -> Result<()> {
+        let Content::Parts(parts) = &item.row.content else { return take(&self.content(item).await?) };
+        if self.tree.glance(item)? != Glance::SameSize && self.is_current(item)? {
+            self.download(item).await?;
+        }
+        let mut offset = 0;
+        for (n, part) in parts.iter().enumerate() {
+            let here = self.tree.slice(item, offset, part.size)?.filter(|bytes| Hash::of(bytes) == part.hash);
+            let bytes = match here {
+                Some(bytes) => bytes,
+                None => self.fetch_part(item, n).await?,
+            };
+            take(&bytes)?;
+            offset += part.size;
+        }
+        Ok(())
+    }
+
+    fn is_current(&self, item: &Item) -> Result<bool> {
+        let current = self.db.read(|tx| db::claimant(tx, &item.path))?;
+        Ok(current.is_some_and(|now| now.row.hash == item.row.hash))
+    }
+
+    /// Fetches a content to its place, never all of it in memory.
+    async fn download(&self, item: &Item) -> Result<()> {
+        match self.pieces_to_tree(item).await {
+            Err(error) if Ledger::is_gone(&error) => {
+                let now = self.moved(item).await?.ok_or(error)?;
+                self.pieces_to_tree(&now).await
             }
-            _ => Err(error),
+            done => done,
         }
     }
 
-    async fn contents_of(&self, item: &Item) -> Result<Bytes> {
-        let mut contents = self.ledger.contents(&[&item.row], &[]).await.map_err(|e| match e.kind() {
-            Kind::Offline => e
-                .context(format!("the content of {} is not on this machine, and the store cannot be asked", item.path))
-                .with_code("not_local")
-                .with_hint("run the command again when the store answers: what it reads is kept from then on"),
-            _ => e,
-        })?;
+    async fn pieces_to_tree(&self, item: &Item) -> Result<()> {
+        let rows = [&item.row];
+        let mut pieces = self.ledger.pieces(&rows, &[]);
+        let mut partials = BTreeMap::new();
+        while let Some(piece) = pieces.next().await {
+            self.show_piece(item, &piece.map_err(|error| not_local(item, error))?, &mut partials)?;
+        }
+        Ok(())
+    }
+
+    async fn fetch(&self, item: &Item) -> Result<Bytes> {
+        match self.contents_of(item, &item.row).await {
+            Err(error) if Ledger::is_gone(&error) => {
+                let now = self.moved(item).await?.ok_or(error)?;
+                self.contents_of(&now, &now.row).await
+            }
+            read => read,
+        }
+    }
+
+    async fn fetch_part(&self, item: &Item, n: usize) -> Result<Bytes> {
+        let row = |item: &Item| match &item.row.content {
+            Content::Parts(parts) => parts.get(n).map(|part| FileRow {
+                executable: false,
+                size: part.size,
+                hash: part.hash,
+                content: Content::At(ContentRef { block: part.block, sub: 0 }),
+            }),
+            _ => None,
+        };
+        let none = || Error::internal("a content has fewer parts than it had");
+        match self.contents_of(item, &row(item).ok_or_else(none)?).await {
+            Err(error) if Ledger::is_gone(&error) => {
+                let now = self.moved(item).await?.ok_or(error)?;
+                self.contents_of(&now, &row(&now).ok_or_else(none)?).await
+            }
+            read => read,
+        }
+    }
+
+    /// An item that was read before its content was moved elsewhere: the newest row of it knows where.
+    async fn moved(&self, item: &Item) -> Result<Option<Item>> {
+        self.find_places(std::slice::from_ref(&item.unit)).await?;
+        Box::pin(self.pull(&Scope::Units(vec![item.unit.clone()]))).await?;
+        let now = self.db.read(|tx| db::get(tx, &item.unit, &item.path))?;
+        Ok(now.filter(|now| now.row.hash == item.row.hash && now.row.content != item.row.content))
+    }
+
+    async fn contents_of(&self, item: &Item, row: &FileRow) -> Result<Bytes> {
+        let mut contents = self.ledger.contents(&[row], &[]).await.map_err(|error| not_local(item, error))?;
         contents.pop().ok_or_else(|| Error::internal("no content for one row"))
+    }
+}
+
+fn not_local(item: &Item, error: Error) -> Error {
+    if error.kind() != Kind::Offline {
+        return error;
+    }
+    error
+        .context(format!("the content of {} is not on this machine, and the store cannot be asked", item.path))
+        .with_code("not_local")
+        .with_hint("run the command again when the store answers: what it reads is kept from then on")
+}
+
+/// A folder in the way of a file (two items of which one's path is the other's folder) is the doctor's business; the
+/// content is still to be had.
+fn not_in_the_way(item: &Item, written: Result<()>) -> Result<()> {
+    match written {
+        Err(error) if error.kind() == Kind::Internal || error.kind() == Kind::NotFound => {
+            tracing::warn!(%error, path = %item.path, "not materialised");
+            Ok(())
+        }
+        written => written,
     }
 }

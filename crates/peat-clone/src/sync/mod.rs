@@ -6,4 +6,4 @@ mod pull;
 mod refresh;
 
 pub(crate) use hydrate::AtHand;
-pub(crate) use refresh::{Base, Look};
+pub(crate) use refresh::{Base, Look, RECENT};

@@ -1,6 +1,6 @@
 //! Pulling: all of the namespace, or some units at one head.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use peat_ledger::{Entry, Follow, Ledger, State, UnitRow};
@@ -237,7 +237,8 @@ impl Inner {
             }
         }
         let mut tables = self.tables(&changed).await?;
-        for unit in units.iter().filter(|unit| !changed.iter().any(|(changed, _)| changed == *unit)) {
+        let same: BTreeSet<&Unit> = changed.iter().map(|(unit, _)| unit).collect();
+        for unit in units.iter().filter(|unit| !same.contains(unit)) {
             tables.push(NewTable { unit: unit.clone(), row: None, files: None });
         }
         self.env.step("pull.units").await;

@@ -10,7 +10,7 @@ use crate::db::{self, Heads, Moment};
 use crate::handle::Inner;
 
 /// How old a look at the head may be before the next commit asks first.
-const RECENT: Duration = Duration::from_secs(1);
+pub(crate) const RECENT: Duration = Duration::from_secs(1);
 const RETRIES: u32 = 3;
 /// How long to wait for the answer that another task of this process waits for.
 const SHARED: Duration = Duration::from_secs(2);

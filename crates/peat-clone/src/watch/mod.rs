@@ -204,6 +204,7 @@ impl Watch {
         let near = |row: &FileRow| match &row.content {
             Content::Tiny(_) => true,
             Content::At(at) => own.iter().any(|entry| at.block.segment == Segment::Log(entry.state.seq)),
+            Content::Parts(_) => false,
         };
         let at_hand: &[Entry] = if rows.iter().any(|row| near(row)) { &own } else { &[] };
         self.inner.ledger.contents(rows, at_hand).await

@@ -15,8 +15,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use peat_clone::{
     Change, Durability, Hydration, Interrupted, Item, LocalClone, LogQuery, NewChange, NewNamespace, NewRun, Options,
-    Params, Plan, PlanContent, PlanOp, Planner, REWRITE, Rank, Refusal, Reporter, Run, Scope, Silent, Together, View,
-    plan_rewrite,
+    Params, Plan, PlanContent, PlanOp, Planner, REWRITE, Rank, Refusal, Reporter, Run, Scope, Silent, Source, Together,
+    View, plan_rewrite,
 };
 use peat_objects::{Count, FaultStore, MemoryStore, Meter, Metered, Op, Store};
 use peat_testkit::clock::tokio_env;
@@ -32,7 +32,7 @@ pub fn unit(text: &str) -> Unit {
     text.parse().unwrap()
 }
 
-/// Understands `put`, `delete`, `append`, `start`, `end` and `refuse`.
+/// Understands `put`, `many`, `delete`, `append`, `start`, `end` and `refuse`.
 pub struct TestPlanner;
 
 fn put(unit: &Unit, at: ItemPath, content: PlanContent) -> PlanOp {
@@ -56,6 +56,14 @@ impl Planner for TestPlanner {
                     None => PlanContent::Journalled(0),
                 };
                 plan.ops.push(put(unit, text(payload, "path").parse()?, content));
+            }
+            "many" => {
+                let paths = payload.get("paths").and_then(Value::as_array).into_iter().flatten();
+                for (at, path) in paths.enumerate() {
+                    let path = path.as_str().unwrap_or_default();
+                    let unit = change.units.get(at % change.units.len()).unwrap_or(unit);
+                    plan.ops.push(put(unit, format!("{unit}/{path}").parse()?, PlanContent::Journalled(at)));
+                }
             }
             "each" => {
                 for unit in &change.units {
@@ -391,8 +399,14 @@ pub fn change_put(on: &str, at: &str, text: &str) -> NewChange {
 
 pub fn change_bytes(on: &str, at: &str, bytes: impl Into<Bytes>) -> NewChange {
     let mut change = NewChange::new("put", vec![unit(on)], json!({ "path": at }));
-    change.contents = vec![bytes.into()];
+    change.contents = vec![bytes.into().into()];
     change
+}
+
+/// A change that brings all of these, one after the other for each of `units` in turn.
+pub fn change_many(units: &[Unit], contents: Vec<(String, Source)>) -> NewChange {
+    let (paths, contents): (Vec<String>, Vec<Source>) = contents.into_iter().unzip();
+    NewChange { contents, ..NewChange::new("many", units.to_vec(), json!({ "paths": paths })) }
 }
 
 pub fn change_append(on: &str, text: &str) -> NewChange {

@@ -92,7 +92,7 @@ fn change(kind: &str, units: Vec<Unit>, token: &str, size: usize) -> NewChange {
     let mut content = token.as_bytes().to_vec();
     content.resize(size.max(content.len()), b'.');
     NewChange {
-        contents: vec![Bytes::from(content)],
+        contents: vec![Bytes::from(content).into()],
         message: token.to_owned(),
         patience: Duration::from_secs(5),
         ..NewChange::new(kind, units, serde_json::Value::Null)

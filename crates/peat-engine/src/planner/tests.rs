@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use peat_clone::{FileRow, Item, Lease, PlanContent};
+use peat_clone::{FileRow, Item, Kept, Lease, PlanContent};
 use peat_types::{ChangeId, CloneId, Env, Hash, InstanceId, RunNonce, Seq};
 
 use super::*;
@@ -31,14 +31,14 @@ impl Fake {
         Some(Item { unit: unit(), path: path.clone(), rank: *rank, row })
     }
 
-    fn apply(&mut self, plan: Plan, contents: &[Bytes]) {
+    fn apply(&mut self, plan: Plan, contents: &[Kept]) {
         self.seq += 1;
         for op in plan.ops {
             match op {
                 PlanOp::Put { path, rank, content, .. } => {
                     let bytes = match content {
                         PlanContent::Bytes(bytes) => bytes,
-                        PlanContent::Journalled(i) => contents[i].clone(),
+                        PlanContent::Journalled(i) => contents[i].read().unwrap(),
                         PlanContent::Stored(_) => panic!("nothing here is stored already"),
                     };
                     self.files.insert(path, (rank, bytes));
@@ -98,7 +98,7 @@ fn change(kind: &str, payload: Value, contents: Vec<Bytes>) -> Change {
         kind: kind.to_owned(),
         payload,
         units: vec![unit()],
-        contents,
+        contents: contents.into_iter().map(Kept::from).collect(),
         message: String::new(),
         author: String::new(),
         time: Timestamp::from_millis(0),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use peat_clone::{Committed, NOT_JOURNALLED, NewChange};
+use peat_clone::{Committed, NOT_JOURNALLED, NewChange, Source};
 use peat_types::Error;
 use serde_json::Value;
 
@@ -37,16 +37,16 @@ pub(super) fn start(prepared: &Prepared) -> NewChange {
 
 /// The change that ends it.
 pub(super) fn end(host: &Host, prepared: &Prepared, outcome: &Outcome, request: &RunRequest, log: &[u8]) -> NewChange {
-    let mut contents: Vec<Bytes> = Vec::new();
+    let mut contents: Vec<Source> = Vec::new();
     let mut data = Vec::new();
     for write in &outcome.writes {
         // A type that writes what it did not declare is a defect of the type, and its data is kept all the same.
         let spec = prepared.of.spec().data(&write.spec);
         data.push(data_write(host, prepared, request, write, spec, contents.len()));
-        contents.push(write.content.clone());
+        contents.push(write.content.clone().into());
     }
     let log = (!log.is_empty()).then(|| {
-        contents.push(Bytes::copy_from_slice(log));
+        contents.push(Bytes::copy_from_slice(log).into());
         contents.len() - 1
     });
     let record =

@@ -28,7 +28,7 @@ pub async fn check(section: &Section, state: &State, pages: &dyn PageSource) -> 
         repointed |= row.and_then(|row| row.table) != unit.planned;
     }
     let pack = |dropped: bool| {
-        let own = head.packs.iter().map(|(base, id, _)| (*base, *id));
+        let own = head.packs.iter().map(|pack| (pack.base, pack.id));
         own.chain(head.ext_packs.iter().copied()).map(move |(base, id)| pack_key(dropped, base, id))
     };
     let (live, dropped) = (known(state, pack(false), pages).await?, known(state, pack(true), pages).await?);
@@ -36,7 +36,7 @@ pub async fn check(section: &Section, state: &State, pages: &dyn PageSource) -> 
     let own_dropped = &dropped[..head.packs.len()];
     for ((pack, live), dropped) in head.packs.iter().zip(own_live).zip(own_dropped) {
         // A dropped pack never comes back, whatever its base.
-        if *dropped || !live && pack.0 <= state.root.horizon {
+        if *dropped || !live && pack.base <= state.root.horizon {
             return Ok(Some(Dead::Horizon));
         }
     }

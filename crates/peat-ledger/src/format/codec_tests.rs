@@ -9,7 +9,7 @@ use super::refs::{Origin, Value, put_ref, read_ref};
 use super::testing::*;
 use super::varint::{Reader, put_varint, unzigzag, zigzag};
 use super::*;
-use crate::model::{Content, ContentRef, FileRow, Rank, Ring, Segment};
+use crate::model::{Content, ContentRef, FileRow, Part, Rank, Ring, Segment};
 
 fn segments() -> impl Strategy<Value = Segment> {
     prop_oneof![
@@ -27,11 +27,14 @@ fn rows() -> impl Strategy<Value = FileRow> {
         prop::collection::vec(any::<u8>(), 0..65).prop_map(|bytes| (bytes.len() as u64, Content::Tiny(bytes.into())));
     let at = (any::<u64>(), refs(), any::<u32>())
         .prop_map(|(size, block, sub)| (size, Content::At(ContentRef { block, sub })));
-    (any::<bool>(), any::<[u8; 32]>(), prop_oneof![tiny, at]).prop_map(|(executable, hash, (size, content))| FileRow {
-        executable,
-        size,
-        hash: Hash::from_bytes(hash),
-        content,
+    let part = (any::<u32>(), refs(), any::<[u8; 32]>(), any::<[u8; 16]>()).prop_map(|(size, at, hash, id)| {
+        let block = Ref { segment: Segment::Pack(Seq(at.off), PackId::from_bytes(id)), ..at };
+        Part { block, size: u64::from(size), hash: Hash::from_bytes(hash) }
+    });
+    let parts = prop::collection::vec(part, 2..5)
+        .prop_map(|parts| (parts.iter().map(|part| part.size).sum(), Content::Parts(parts.into())));
+    (any::<bool>(), any::<[u8; 32]>(), prop_oneof![tiny, at, parts]).prop_map(|(executable, hash, (size, content))| {
+        FileRow { executable, size, hash: Hash::from_bytes(hash), content }
     })
 }
 
@@ -146,7 +149,7 @@ fn unknown_row_flags_refuse_in_the_critical_half_and_unknown_bytes_are_kept() {
     let bytes = value.encode();
     assert_eq!(Value::decode(&bytes, None).unwrap(), value, "kept");
     assert_eq!(decode_row(&bytes).unwrap(), row, "ignored");
-    value.flags |= 1 << 8;
+    value.flags |= 1 << 9;
     assert_eq!(decode_row(&value.encode()).unwrap_err().code(), "unsupported_version");
 }
 
@@ -158,7 +161,7 @@ fn ranks_sort_current_first_then_the_newest_history() {
         .into();
     assert!(keys.is_sorted());
     for (key, rank) in keys.iter().zip([Rank::Current, Rank::History(u64::MAX), Rank::History(12)]) {
-        assert_eq!(row::read_table_key(key).unwrap(), (rank, path.clone()));
+        assert_eq!(row::read_table_key(key).unwrap(), (rank, path.clone(), None));
     }
 }
 

@@ -122,8 +122,8 @@ fn read_section(body: &Bytes, seq: Seq, tx: &TxHead, refs: &mut Vec<Ref>) -> Res
     let origin = Origin { segment: Segment::Log(seq), off: tx.off };
     let ops = ops::decode(&bytes.slice(ops_start..ops_end), &origin)?;
     for op in ops.iter().flat_map(|unit| &unit.ops) {
-        if let crate::OpRecord::Put(_, _, crate::FileRow { content: crate::Content::At(at), .. }) = op {
-            check_ref(&at.block, seq, body)?;
+        if let crate::OpRecord::Put(_, _, row) = op {
+            row.content.blocks().iter().try_for_each(|at| check_ref(at, seq, body))?;
         }
     }
     read_pages(body, seq, start + ops_end..end, |kind| kind == TreeKind::Table, refs)?;

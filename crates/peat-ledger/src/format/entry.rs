@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use peat_types::{CloneId, EntryId, Error, InstanceId, PackId, Result, Seq, Timestamp, TxId};
+use peat_types::{CloneId, EntryId, Error, InstanceId, Result, Seq, Timestamp, TxId};
 use setsum::Setsum;
 
 use super::decode::decode_prefix;
@@ -20,8 +20,8 @@ use super::refs::{Value, own};
 use super::row::{PackRow, pack_key, pack_value, read_setsum, read_unit_value, unit_value};
 use super::tree::lookup;
 use super::tree_write::{Edit, apply};
-use super::{PageSource, Section, Writer, check_writer, damaged, hash16, ring};
-use crate::model::{NsInfo, Params, Ring, Root, Segment, State, TxHead, TxKind, UnitRow};
+use super::{PageSource, Section, VERSION, Writer, check_writer, damaged, hash16, ring};
+use crate::model::{NewPack, NsInfo, Params, Ring, Root, Segment, State, TxHead, TxKind, UnitRow};
 
 /// Entry `state.seq + 1` carrying `sections` (which passed [`check`](fn@super::check), and of which no two touch one unit).
 ///
@@ -43,7 +43,7 @@ pub async fn build_entry(
     let edits = unit_edits(state, sections, seq, &mut root, pages).await?;
     root.directory = apply(root.directory, TreeKind::Directory, &edits, pages, &mut sink).await?;
     let introduced = sections.iter().flat_map(|section| &section.head.packs);
-    let edits: BTreeMap<_, _> = introduced.map(|(base, id, size)| introduction(*base, *id, *size, seq)).collect();
+    let edits: BTreeMap<_, _> = introduced.map(|pack| introduction(pack, seq)).collect();
     let edits: Vec<Edit> = edits.into_iter().map(|(key, value)| Edit { key, value: Some(value) }).collect();
     root.packs = apply(root.packs, TreeKind::Packs, &edits, pages, &mut sink).await?;
 
@@ -55,14 +55,21 @@ pub async fn build_entry(
     root.tail = sections.iter().fold(root.tail, |sum, section| sum.saturating_add(section.bytes.len() as u64));
     let units = sections.iter().flat_map(|section| section.head.units.iter().map(|unit| &unit.unit));
     let ring = state.ring.push(units, params.ring);
+    let bulk = sections.iter().any(|section| section.head.packs.iter().any(|pack| pack.pages));
+    let min_reader = if bulk { VERSION } else { 1 };
     let txs = sections.iter().map(|section| section.head.clone()).collect();
     let sections = sections.iter().map(|section| section.bytes.clone()).collect();
-    seal(state, params, Parts { header: header(state, entry, writer, 1, txs, root), ring, pages: sink, sections })
+    seal(
+        state,
+        params,
+        Parts { header: header(state, entry, writer, min_reader, txs, root), ring, pages: sink, sections },
+    )
 }
 
 /// The row of a pack that the entry `seq` introduces.
-pub(crate) fn introduction(base: Seq, id: PackId, size: u64, seq: Seq) -> (Vec<u8>, Value) {
-    (pack_key(false, base, id), pack_value(&PackRow { size, live: size, seq, metadata: false }))
+pub(crate) fn introduction(pack: &NewPack, seq: Seq) -> (Vec<u8>, Value) {
+    let row = PackRow { size: pack.size, live: pack.size, seq, metadata: pack.pages };
+    (pack_key(false, pack.base, pack.id), pack_value(&row))
 }
 
 /// Header of the entry after `state`.

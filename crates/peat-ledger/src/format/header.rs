@@ -5,7 +5,7 @@
 //!
 //! Transaction: 0 txid · 1 change · 2 kind · 3 author · 4 message · 5 time · 6 guard `[path, generation, nonce]` ·
 //! 7 units `[name, expected, planned table, table, files, bytes]` · 8 bytes of the section · 9 hash of the section ·
-//! 10 packs introduced `[base, id, size]` · 11 lowest log slot referred to · 12 packs referred to `[base, id]` ·
+//! 10 packs introduced `[base, id, size, of pages]` · 11 lowest log slot referred to · 12 packs referred to `[base, id]` ·
 //! 13 setsum of the change. Nothing in it depends on the entry, so it can be staged and carried as it is.
 //!
 //! Root: 0 directory · 1 pack table · 2 pins `[name, seq]` · 3 horizon · 4 floor · 5 keep · 6 minlog · 7 units ·
@@ -21,7 +21,7 @@ use super::record;
 use super::refs::Origin;
 use super::row::{checked_path, checked_unit, read_setsum};
 use super::{VERSION, damaged, unsupported};
-use crate::model::{Guard, Moved, Root, Segment, TxHead, TxKind, TxUnit, UnitRow};
+use crate::model::{Guard, Moved, NewPack, Root, Segment, TxHead, TxKind, TxUnit, UnitRow};
 
 /// Magic of every segment.
 pub(crate) const MAGIC: &[u8; 8] = b"PEATSEG1";
@@ -230,8 +230,11 @@ pub(crate) fn encode_tx(tx: &TxHead) -> Vec<u8> {
     f.key(9).bytes(&tx.hash);
     if !tx.packs.is_empty() {
         let packs = f.key(10).array(tx.packs.len());
-        for (base, id, size) in &tx.packs {
-            packs.array(3).uint(base.0).bytes(id.as_bytes()).uint(*size);
+        for NewPack { base, id, size, pages } in &tx.packs {
+            packs.array(3 + usize::from(*pages)).uint(base.0).bytes(id.as_bytes()).uint(*size);
+            if *pages {
+                packs.uint(1);
+            }
         }
     }
     if let Some(low) = tx.ext_log {
@@ -286,9 +289,11 @@ pub(crate) fn decode_tx(d: &mut Decoder<'_>, seq: Seq, off: u64) -> Result<TxHea
             10 => {
                 packs = cbor::list(d, |d| {
                     let more = cbor::tuple(d, 3)?;
-                    let pack = (Seq(d.u64().map_err(bad)?), PackId::from_bytes(cbor::fixed(d)?), d.u64().map_err(bad)?);
-                    cbor::skip(d, more)?;
-                    Ok(pack)
+                    let (base, id) = (Seq(d.u64().map_err(bad)?), PackId::from_bytes(cbor::fixed(d)?));
+                    let size = d.u64().map_err(bad)?;
+                    let pages = more > 0 && d.u8().map_err(bad)? == 1;
+                    cbor::skip(d, more.saturating_sub(1))?;
+                    Ok(NewPack { base, id, size, pages })
                 })?;
             }
             11 => ext_log = Some(Seq(d.u64().map_err(bad)?)),

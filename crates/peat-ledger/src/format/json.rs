@@ -13,7 +13,7 @@ use super::refs::Value;
 use super::row::{read_file_value, read_pack_key, read_pack_value, read_table_key, read_unit_key, read_unit_value};
 use super::staged::decode_group;
 use super::{damaged, unsupported};
-use crate::model::{Content, FileRow, OWN_SEQ, OpRecord, Rank, Ref, Root, Segment, TxHead, UnitOps, UnitRow};
+use crate::model::{Content, FileRow, OWN_SEQ, OpRecord, Part, Rank, Ref, Root, Segment, TxHead, UnitOps, UnitRow};
 
 /// A log entry, a staged transaction or a pack as JSON. `seq` is the slot an entry was read from.
 ///
@@ -118,7 +118,7 @@ fn transaction(tx: &TxHead, ops: &[UnitOps]) -> Json {
         })
         .collect();
     let packs: Vec<Json> =
-        tx.packs.iter().map(|(base, id, size)| json!({"base": base, "id": id, "bytes": size})).collect();
+        tx.packs.iter().map(|p| json!({"base": p.base, "id": p.id, "bytes": p.size, "metadata": p.pages})).collect();
     let outside: Vec<Json> = tx.ext_packs.iter().map(|(base, id)| json!({"base": base, "id": id})).collect();
     let ops: Vec<Json> = ops
         .iter()
@@ -168,8 +168,12 @@ fn row(kind: TreeKind, level: u8, key: &[u8], value: &Value) -> Result<Json> {
             json
         }
         TreeKind::Table => {
-            let (rank, path) = read_table_key(key)?;
-            json!({"path": path, "rank": self::rank(rank), "file": file(&read_file_value(value)?)})
+            let (rank, path, part) = read_table_key(key)?;
+            let mut json = json!({"path": path, "rank": self::rank(rank), "file": file(&read_file_value(value)?)});
+            if let (Some(part), Json::Object(map)) = (part, &mut json) {
+                map.insert("part".into(), json!(part));
+            }
+            json
         }
         TreeKind::Packs => {
             let (dropped, base, id) = read_pack_key(key)?;
@@ -192,6 +196,11 @@ fn file(row: &FileRow) -> Json {
     let content = match &row.content {
         Content::Tiny(bytes) => json!({"tiny": hex(bytes)}),
         Content::At(at) => json!({"block": reference(&at.block), "sub": at.sub}),
+        // In a table they have rows of their own.
+        Content::Parts(parts) => {
+            let part = |part: &Part| json!({"block": reference(&part.block), "size": part.size, "hash": part.hash});
+            json!({"parts": parts.iter().map(part).collect::<Vec<_>>()})
+        }
     };
     json!({"executable": row.executable, "size": row.size, "hash": row.hash, "content": content})
 }

@@ -1,7 +1,7 @@
 //! Entries that change where things are and how long they are kept, but nothing that is there.
 
 use bytes::Bytes;
-use peat_types::{ChangeId, EntryId, PackId, Result, Seq, TxId};
+use peat_types::{ChangeId, EntryId, Result, TxId};
 use setsum::Setsum;
 
 use super::entry::{Parts, check_base, header, seal};
@@ -10,7 +10,7 @@ use super::plan::SECTION_PREAMBLE;
 use super::record::{self, Pack};
 use super::tree_write::{Edit, apply};
 use super::{PageSource, VERSION, Writer, hash16, ops};
-use crate::model::{Params, Root, State, TxHead, TxKind};
+use crate::model::{NewPack, Params, Root, State, TxHead, TxKind};
 
 /// A maintenance entry, all but what depends on its slot.
 pub(crate) struct Maintenance {
@@ -25,8 +25,8 @@ pub(crate) struct Maintenance {
     pub(crate) directory: Vec<Edit>,
     /// Sorted by key.
     pub(crate) packs: Vec<Edit>,
-    /// Packs it introduces: base, id and size.
-    pub(crate) introduced: Vec<(Seq, PackId, u64)>,
+    /// Packs it introduces.
+    pub(crate) introduced: Vec<NewPack>,
     /// Begun with [`section`].
     pub(crate) section: Vec<u8>,
 }

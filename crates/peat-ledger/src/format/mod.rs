@@ -3,11 +3,11 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use peat_types::{CloneId, Error, InstanceId, Kind, PackId, Result, Seq, Timestamp};
+use peat_types::{CloneId, Error, InstanceId, Kind, Result, Timestamp};
 
-use crate::model::{Ref, State, TxHead};
+use crate::model::{NewPack, Ref, State, TxHead};
 
-mod block;
+pub(crate) mod block;
 mod cbor;
 mod check;
 mod decode;
@@ -17,6 +17,7 @@ mod json;
 pub(crate) mod maintain;
 mod ops;
 pub(crate) mod pack;
+pub(crate) mod packer;
 pub(crate) mod page;
 mod plan;
 mod query;
@@ -48,7 +49,7 @@ mod tree_tests;
 #[cfg(test)]
 mod version_tests;
 
-pub use block::{content_in, open_block};
+pub use block::{content_in, cuts, open_block, part_in};
 pub use check::check;
 pub use decode::{Prefix, decode_entry, decode_prefix};
 pub use entry::{build_entry, genesis};
@@ -58,14 +59,15 @@ pub use page::page_children;
 pub use plan::plan;
 pub use query::{FileDiff, current, directory, directory_diff, file, packs, table, table_diff, unit_rows};
 pub use ring::{RING_CHANGES, ring_tag};
-pub use row::{PackRow, decode_row, encode_row, setsum_of};
+pub use row::{PackRow, TINY, decode_row, encode_row, setsum_of};
 pub use staged::{Staged, decode_group, decode_staged, encode_staged};
 pub use state::{decode_state, encode_state};
 
 /// Newest format this version writes and the newest it reads.
 ///
 /// 2: maintenance (`checkpoint` and `gc` transactions, packs of pages). Entries without any can be read by version 1.
-/// 3: ledgers that moved (`moved` transactions, `origin` in `ns.json`).
+/// 3: ledgers that moved (`moved` transactions, `origin` in `ns.json`); contents in parts, and transactions that bring
+/// packs of pages: who knows only version 2 refuses their rows.
 pub const VERSION: u32 = 3;
 
 /// Where a tree finds its pages: cache, entry at hand, or store.
@@ -88,8 +90,9 @@ pub struct Section {
     pub head: TxHead,
     /// The bytes.
     pub bytes: Bytes,
-    /// Packs it introduces, which must be durable before an entry names them: base, id and body.
-    pub packs: Vec<(Seq, PackId, Bytes)>,
+    /// Packs it introduces that are not in the store yet, with their bodies: they must be durable before an entry names
+    /// them.
+    pub packs: Vec<(NewPack, Bytes)>,
 }
 
 /// Who writes an entry; informational.

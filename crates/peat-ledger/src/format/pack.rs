@@ -13,7 +13,7 @@ use peat_types::{Hash, LedgerId, PackId, Result, Seq};
 
 use super::cbor::{self, Fields, bad};
 use super::header::{KIND_PACK, PREAMBLE, header_len, preamble};
-use super::page::{Page, PageSink};
+use super::page::{Page, PageOut, PageSink};
 use super::record::{self, Pack};
 use super::row::check_row;
 use super::varint::Reader;
@@ -47,6 +47,12 @@ pub struct PackIndex {
     pub blocks: Vec<PackBlock>,
     /// Where its tree pages lie.
     pub pages: Vec<Ref>,
+}
+
+impl PageOut for PackWriter {
+    fn page(&mut self, page: &Page) -> Result<Ref> {
+        self.put_page(page)
+    }
 }
 
 pub(crate) struct PackWriter {
@@ -95,7 +101,7 @@ impl PackWriter {
     }
 
     /// Appends a page. References into this very pack become own ones, which are shorter.
-    pub(crate) fn page(&mut self, page: &Page) -> Result<Ref> {
+    pub(crate) fn put_page(&mut self, page: &Page) -> Result<Ref> {
         let segment = self.segment();
         let mut page = page.clone();
         for at in page.rows.iter_mut().filter_map(|(_, value)| value.at.as_mut()) {

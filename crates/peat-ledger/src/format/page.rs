@@ -209,6 +209,18 @@ impl PageSink {
     }
 }
 
+/// Where the pages of a tree are written.
+pub(crate) trait PageOut: Send {
+    /// Writes a page and returns a reference to it.
+    fn page(&mut self, page: &Page) -> Result<Ref>;
+}
+
+impl PageOut for PageSink {
+    fn page(&mut self, page: &Page) -> Result<Ref> {
+        self.write(page)
+    }
+}
+
 /// References of a page to its children (none for a leaf), for whoever wants to fetch a level at once.
 ///
 /// # Errors

@@ -5,6 +5,10 @@
 //! ```
 //! Blocks come first because operations and pages refer to them. Every reference inside counts from the start of the
 //! section, so an entry carries it byte for byte wherever it stands.
+//!
+//! The tables of a transaction with very many operations do not fit an entry: they go into packs of pages, unless
+//! something below them lies in the log. What hangs below a page in a pack must lie in packs, for a checkpoint does not
+//! look there for what it has to save from the log.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -12,18 +16,24 @@ use bytes::Bytes;
 use peat_types::{Error, ItemPath, Kind, PackId, Result, Seq, Unit};
 use setsum::Setsum;
 
-use super::page::{PageSink, TreeKind};
+use super::pack::PackWriter;
+use super::page::{Page, PageOut, PageSink, TreeKind};
 use super::record::{self, Pack};
 use super::refs::Value;
-use super::row::{TINY, file_value, read_file_value, read_unit_value, setsum_of, table_key};
+use super::row::{
+    TINY, checked_parts, file_value, part_key, part_value, parts_of, read_file_value, read_unit_value, setsum_of,
+    table_key,
+};
 use super::tree::lookup;
 use super::tree_write::{Edit, apply};
 use super::{PageSource, Section, block, check_writer, ops};
 use crate::model::{
-    Content, Draft, DraftUnit, FileRow, NewContent, Op, OpRecord, Params, Rank, Segment, State, TxHead, TxUnit,
-    UnitOps, UnitRow,
+    Content, Draft, DraftUnit, FileRow, NewContent, NewPack, Op, OpRecord, Params, Rank, Ref, Segment, State, TxHead,
+    TxUnit, UnitOps, UnitRow,
 };
 
+/// Operations from which on contents and tables go into packs, whatever their size.
+const BULK: usize = 8192;
 /// Bytes of `blocks_len`.
 pub(crate) const SECTION_PREAMBLE: usize = 4;
 
@@ -49,7 +59,8 @@ pub async fn plan(
     if draft.units.windows(2).any(|pair| pair[0].unit >= pair[1].unit) {
         return Err(Error::internal("the units of a draft are not sorted"));
     }
-    if draft.units.iter().map(|unit| unit.ops.len()).sum::<usize>() > ops::MAX_OPS {
+    let count: usize = draft.units.iter().map(|unit| unit.ops.len()).sum();
+    if count > ops::MAX_OPS {
         return Err(Error::invalid("a change has too many operations").with_hint("make it in several smaller steps"));
     }
     let keys: Vec<&[u8]> = draft.units.iter().map(|unit| unit.unit.as_str().as_bytes()).collect();
@@ -65,7 +76,9 @@ pub async fn plan(
 
     let mut out = vec![0; SECTION_PREAMBLE];
     let contents: Vec<Bytes> = changes.iter_mut().flat_map(Change::take_bytes).collect();
-    let placed = block::place(&contents, params, state.ledger, state.seq.next(), pack_id, &mut out)?;
+    let room = block::Room { params, ledger: state.ledger, base: state.seq.next(), packs_only: count >= BULK };
+    let placed = block::place(&contents, &room, pack_id, &mut out)?;
+    drop(contents);
     let blocks_len =
         u32::try_from(out.len() - SECTION_PREAMBLE).map_err(|_| Error::invalid("a section is too long"))?;
     out[..SECTION_PREAMBLE].copy_from_slice(&blocks_len.to_le_bytes());
@@ -80,13 +93,27 @@ pub async fn plan(
     }
     record::put(&mut out, &ops::encode(&all_ops), Pack::Zstd, record::OPS)?;
 
+    let mut packs = placed.packs;
+    let mut introduced: BTreeSet<NewPack> = packs.iter().map(|(pack, _)| *pack).collect();
+    introduced.extend(uploaded(draft));
+    let mut apart = PagePacks { room: &room, id: pack_id, open: None, full: Vec::new(), outside: BTreeSet::new() };
     let mut sink = PageSink::append(out);
     let mut units = Vec::with_capacity(all_edits.len());
     for (unit, (planned, mut row, edits)) in draft.units.iter().zip(all_edits) {
-        row.table = apply(planned, TreeKind::Table, &edits, pages, &mut sink).await?;
+        let refs = edits.iter().filter_map(|edit| edit.value.as_ref()?.at);
+        if room.packs_only && planned.into_iter().chain(refs).all(|at| matches!(at.segment, Segment::Pack(..))) {
+            row.table = apply(planned, TreeKind::Table, &edits, pages, &mut apart).await?;
+            apart.turn()?;
+        } else {
+            row.table = apply(planned, TreeKind::Table, &edits, pages, &mut sink).await?;
+        }
         units.push(TxUnit { unit: unit.unit.clone(), expected: unit.expected, planned, row });
     }
-    let PageSink::Append { out, outside } = sink else { return Err(Error::internal("page sink")) };
+    let PageSink::Append { out, mut outside } = sink else { return Err(Error::internal("page sink")) };
+    apart.close()?;
+    outside.append(&mut apart.outside);
+    introduced.extend(apart.full.iter().map(|(pack, _)| *pack));
+    packs.append(&mut apart.full);
     let bytes = Bytes::from(out);
     let mut head = TxHead {
         tx: draft.tx,
@@ -97,7 +124,7 @@ pub async fn plan(
         time: draft.time,
         guard: draft.guard.clone(),
         units,
-        packs: placed.packs.iter().map(|(base, id, body)| (*base, *id, body.len() as u64)).collect(),
+        packs: introduced.iter().copied().collect(),
         ext_log: None,
         ext_packs: Vec::new(),
         setsum: setsum.digest(),
@@ -108,11 +135,60 @@ pub async fn plan(
     for segment in outside {
         match segment {
             Segment::Log(seq) => head.ext_log = Some(head.ext_log.map_or(seq, |low| low.min(seq))),
-            Segment::Pack(base, id) if placed.packs.iter().any(|pack| (pack.0, pack.1) == (base, id)) => {}
+            pack @ Segment::Pack(..) if introduced.iter().any(|new| new.segment() == pack) => {}
             Segment::Pack(base, id) => head.ext_packs.push((base, id)),
         }
     }
-    Ok(Section { head, bytes, packs: placed.packs })
+    Ok(Section { head, bytes, packs })
+}
+
+/// Packs that were uploaded before, for contents of the draft.
+fn uploaded(draft: &Draft) -> impl Iterator<Item = NewPack> {
+    let ops = draft.units.iter().flat_map(|unit| &unit.ops);
+    ops.filter_map(|op| match op {
+        Op::Put { content: NewContent::Uploaded(_, packs), .. } => Some(packs.iter().copied()),
+        _ => None,
+    })
+    .flatten()
+}
+
+/// Packs for the tables of a transaction that is too large for an entry.
+struct PagePacks<'a> {
+    room: &'a block::Room<'a>,
+    id: &'a mut (dyn FnMut() -> PackId + Send),
+    open: Option<PackWriter>,
+    full: Vec<(NewPack, Bytes)>,
+    /// The objects their rows refer to (R3).
+    outside: BTreeSet<Segment>,
+}
+
+impl PagePacks<'_> {
+    /// Between two tables: a pack that is full is closed.
+    fn turn(&mut self) -> Result<()> {
+        let full = self.open.as_ref().is_some_and(|pack| pack.body.len() as u64 >= self.room.params.pack_target);
+        if full { self.close() } else { Ok(()) }
+    }
+
+    fn close(&mut self) -> Result<()> {
+        if let Some(pack) = self.open.take() {
+            let (base, id, body) = pack.finish()?;
+            self.full.push((NewPack { base, id, size: body.len() as u64, pages: true }, body));
+        }
+        Ok(())
+    }
+}
+
+impl PageOut for PagePacks<'_> {
+    fn page(&mut self, page: &Page) -> Result<Ref> {
+        self.outside.extend(page.rows.iter().filter_map(|(_, value)| value.at).map(|at| at.segment));
+        let mut pack = match self.open.take() {
+            Some(pack) => pack,
+            None => PackWriter::metadata(self.room.ledger, self.room.base, (self.id)())?,
+        };
+        let written = pack.put_page(page);
+        self.open = Some(pack);
+        written
+    }
 }
 
 fn conflict(unit: &Unit, why: &str) -> Error {
@@ -132,7 +208,7 @@ struct Change<'a> {
 /// A unit's part of the section.
 struct Done {
     ops: UnitOps,
-    planned: Option<crate::model::Ref>,
+    planned: Option<Ref>,
     row: UnitRow,
     edits: Vec<Edit>,
 }
@@ -158,9 +234,39 @@ impl<'a> Change<'a> {
         let found = lookup(table.as_ref(), TreeKind::Table, &sorted, pages).await?;
         let found: BTreeMap<_, _> =
             keys.iter().zip(found).filter_map(|(key, value)| Some((key.clone(), value?))).collect();
-        let change = Self { unit, row, found, fresh: Vec::new() };
+        let mut change = Self { unit, row, found, fresh: Vec::new() };
         change.check()?;
+        change.read_parts(pages).await?;
         Ok(change)
+    }
+
+    /// Reads the rows of the parts of contents that move to another rank.
+    async fn read_parts(&mut self, pages: &dyn PageSource) -> Result<()> {
+        let mut keys = BTreeSet::new();
+        for op in &self.unit.ops {
+            let Op::Rank { path, from, .. } = op else { continue };
+            let key = table_key(*from, path);
+            for n in 0..self.found.get(&key).map_or(Ok(0), parts_of)? {
+                keys.insert(part_key(&key, n));
+            }
+        }
+        let sorted: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let table = self.row.as_ref().and_then(|row| row.table);
+        let found = lookup(table.as_ref(), TreeKind::Table, &sorted, pages).await?;
+        for (key, value) in keys.into_iter().zip(found) {
+            let value = value.ok_or_else(|| super::damaged("a part of a content has no row"))?;
+            self.found.insert(key, value);
+        }
+        Ok(())
+    }
+
+    /// Takes a row and those of its parts away.
+    fn remove(&self, key: Vec<u8>, edits: &mut BTreeMap<Vec<u8>, Option<Value>>) -> Result<()> {
+        for n in 0..self.found.get(&key).map_or(Ok(0), parts_of)? {
+            edits.insert(part_key(&key, n), None);
+        }
+        edits.insert(key, None);
+        Ok(())
     }
 
     fn value(&self, rank: Rank, path: &ItemPath) -> Option<&Value> {
@@ -224,26 +330,38 @@ impl<'a> Change<'a> {
                         if let Some(value) = self.value(*old, path) {
                             take(value, path, setsum)?;
                         }
-                        edits.insert(table_key(*old, path), None);
+                        self.remove(table_key(*old, path), &mut edits)?;
                     }
                     let row = new_row(content, *executable, places.remove(&i))?;
                     *setsum += setsum_of(unit, path, &row);
                     added = (added.0 + 1, added.1.saturating_add(row.size));
-                    edits.insert(table_key(*rank, path), Some(file_value(&row)));
+                    let key = table_key(*rank, path);
+                    if let Content::Parts(parts) = &row.content {
+                        for (n, part) in (0..).zip(&**parts) {
+                            edits.insert(part_key(&key, n), Some(part_value(part)));
+                        }
+                    }
+                    edits.insert(key, Some(file_value(&row)));
                     ops.push(OpRecord::Put(path.clone(), *rank, row));
                 }
                 Op::Delete { path, rank } => {
                     if let Some(value) = self.value(*rank, path) {
                         take(value, path, setsum)?;
                     }
-                    edits.insert(table_key(*rank, path), None);
+                    self.remove(table_key(*rank, path), &mut edits)?;
                     ops.push(OpRecord::Delete(path.clone()));
                 }
                 Op::Rank { path, from, to } => {
                     let value = self.value(*from, path).cloned();
-                    edits.insert(table_key(*from, path), None);
+                    let (from, new) = (table_key(*from, path), table_key(*to, path));
+                    let parts = value.as_ref().map_or(Ok(0), parts_of)?;
+                    let parts: Vec<_> = (0..parts).map(|n| self.found.get(&part_key(&from, n)).cloned()).collect();
+                    self.remove(from, &mut edits)?;
+                    for (n, part) in (0..).zip(parts) {
+                        edits.insert(part_key(&new, n), part);
+                    }
                     // The row moves as it is, with whatever a newer version keeps in it.
-                    edits.insert(table_key(*to, path), value);
+                    edits.insert(new, value);
                     ops.push(OpRecord::Rank(path.clone(), *to));
                 }
             }
@@ -263,10 +381,11 @@ impl<'a> Change<'a> {
 
 fn new_row(content: &NewContent, executable: bool, place: Option<Content>) -> Result<FileRow> {
     match content {
-        NewContent::Known(row) => {
+        NewContent::Known(row) | NewContent::Uploaded(row, _) => {
             let tiny =
                 matches!(&row.content, Content::Tiny(bytes) if bytes.len() as u64 != row.size || row.size > TINY);
-            if tiny {
+            let parts = matches!(&row.content, Content::Parts(parts) if checked_parts(row.size, parts).is_err());
+            if tiny || parts {
                 return Err(Error::internal("a known row says two sizes"));
             }
             Ok(FileRow { executable, ..row.clone() })

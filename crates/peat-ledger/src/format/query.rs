@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use peat_types::{ItemPath, PackId, Result, Seq, Unit};
 
-use super::PageSource;
 use super::page::TreeKind;
 use super::row::{
-    PackRow, rank_prefix, read_file_value, read_pack_key, read_pack_value, read_table_key, read_unit_key,
-    read_unit_value, table_key,
+    PackRow, checked_parts, part_key, parts_of, rank_prefix, read_file_value, read_pack_key, read_pack_value,
+    read_part_value, read_table_key, read_unit_key, read_unit_value, table_key,
 };
-use super::tree::{diff, lookup, prefixed, scan};
-use crate::model::{FileRow, Rank, State, UnitRow};
+use super::tree::{diff, lookup, prefixed, range, scan};
+use super::{PageSource, damaged};
+use crate::model::{Content, FileRow, Part, Rank, State, UnitRow};
 
 /// Rows of `units`, in the order asked for.
 ///
@@ -109,8 +109,10 @@ pub async fn current(row: &UnitRow, pages: &dyn PageSource) -> Result<Vec<(Rank,
 /// As [`unit_rows`].
 pub async fn file(row: &UnitRow, rank: Rank, path: &ItemPath, pages: &dyn PageSource) -> Result<Option<FileRow>> {
     let key = table_key(rank, path);
-    let found = lookup(row.table.as_ref(), TreeKind::Table, &[&key], pages).await?;
-    found.first().and_then(Option::as_ref).map(read_file_value).transpose()
+    // With the rows of its parts, but nothing else: no path holds a control character.
+    let to = [&key[..], &[1]].concat();
+    let rows = range(row.table.as_ref(), TreeKind::Table, &key, Some(&to), pages).await?;
+    Ok(files(&rows)?.pop().map(|(_, _, row)| row))
 }
 
 /// The pack table: whether dropped, base, id, row.
@@ -126,11 +128,23 @@ pub async fn packs(state: &State, pages: &dyn PageSource) -> Result<Vec<(bool, S
     rows.iter().map(read).collect()
 }
 
+/// Rows of files from rows of a table, those of parts folded into the row before them.
 fn files(rows: &[super::page::Row]) -> Result<Vec<(Rank, ItemPath, FileRow)>> {
-    rows.iter()
-        .map(|(key, value)| {
-            let (rank, path) = read_table_key(key)?;
-            Ok((rank, path, read_file_value(value)?))
-        })
-        .collect()
+    let mut out: Vec<(Rank, ItemPath, FileRow)> = Vec::with_capacity(rows.len());
+    let mut rows = rows.iter();
+    while let Some((key, value)) = rows.next() {
+        let (rank, path, None) = read_table_key(key)? else { return Err(damaged("a part belongs to no content")) };
+        let mut row = read_file_value(value)?;
+        let mut parts: Vec<Part> = Vec::new();
+        for n in 0..parts_of(value)? {
+            let part = rows.next().filter(|(found, _)| *found == part_key(key, n));
+            parts.push(read_part_value(&part.ok_or_else(|| damaged("a part of a content has no row"))?.1)?);
+        }
+        if !parts.is_empty() {
+            checked_parts(row.size, &parts)?;
+            row.content = Content::Parts(parts.into());
+        }
+        out.push((rank, path, row));
+    }
+    Ok(out)
 }

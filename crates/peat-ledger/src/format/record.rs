@@ -30,7 +30,8 @@ const RAW: u8 = 0;
 const ZSTD: u8 = 1;
 /// Largest zstd window a reader has to hold: 2^23 bytes. Levels up to 9 stay below.
 const WINDOW_LOG: u32 = 23;
-/// Pages and headers are small: a higher level costs microseconds and gives a few per cent.
+/// Pages, headers and single contents are small: a higher level costs microseconds and gives a few per cent. Blocks in
+/// bulk are not: there it would cost more than the network.
 const SMALL_LEVEL: i32 = 12;
 const LEVEL: i32 = 3;
 
@@ -49,7 +50,8 @@ pub(crate) fn put(out: &mut Vec<u8>, raw: &[u8], pack: Pack, limit: u64) -> Resu
         return Err(Error::invalid(format!("a part of {} bytes exceeds the limit of {limit} bytes", raw.len())));
     }
     let start = out.len();
-    let level = if raw.len() <= 256 << 10 { SMALL_LEVEL } else { LEVEL };
+    let small = if limit == BLOCK { 16 << 10 } else { 256 << 10 };
+    let level = if raw.len() <= small { SMALL_LEVEL } else { LEVEL };
     let packed = match pack {
         Pack::Raw => None,
         Pack::Zstd => Some(zstd::bulk::compress(raw, level).map_err(|e| Error::internal("zstd").with_source(e))?),

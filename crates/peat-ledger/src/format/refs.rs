@@ -20,6 +20,8 @@ pub(crate) const HAS_REF: u32 = 1;
 pub(crate) const EXECUTABLE: u32 = 2;
 /// Flag of pack rows: the pack holds tree pages.
 pub(crate) const METADATA: u32 = 4;
+/// Flag of file rows: the content lies in parts, which have rows of their own (see `row`).
+pub(crate) const PARTED: u32 = 1 << 8;
 /// Flags from here on must be known.
 const CRITICAL: u64 = 1 << 8;
 
@@ -129,7 +131,7 @@ impl Value {
     pub(crate) fn decode(bytes: &[u8], origin: Option<&Origin>) -> Result<Self> {
         let mut r = Reader::new(bytes);
         let flags = r.varint()?;
-        if flags >= CRITICAL {
+        if flags & !u64::from(PARTED) >= CRITICAL {
             return Err(unsupported(format!("row flags {flags:#x}")));
         }
         let flags = u32::try_from(flags).unwrap_or(0);

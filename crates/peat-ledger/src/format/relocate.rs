@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use peat_types::{Error, Hash, Kind, Result, Seq};
 
 use super::PageSource;
-use super::pack::PackWriter;
-use super::page::{Page, PageSink, Row, TreeKind};
+use super::page::{PageOut, Row, TreeKind};
 use super::row::read_file_value;
 use super::tree::{BoxFuture, Node};
 use crate::model::{Content, Ref, Segment};
@@ -35,23 +34,6 @@ impl Moves {
     /// Whether something at or below a page may have to be copied.
     pub(crate) fn reaches(&self, at: &Ref) -> bool {
         self.contents || matches!(at.segment, Segment::Log(_)) || self.moves(at)
-    }
-}
-
-/// Where pages are written.
-pub(crate) trait PageOut: Send {
-    fn page(&mut self, page: &Page) -> Result<Ref>;
-}
-
-impl PageOut for PackWriter {
-    fn page(&mut self, page: &Page) -> Result<Ref> {
-        Self::page(self, page)
-    }
-}
-
-impl PageOut for PageSink {
-    fn page(&mut self, page: &Page) -> Result<Ref> {
-        self.write(page)
     }
 }
 

@@ -3,20 +3,30 @@
 //! ```text
 //! directory   unit                                  → [ref: root of its table]  last_seq files bytes
 //! unit table  00 path | 01 inverted n:u64be path    → [ref: block]  size hash:32B  (sub:varint | bytes, ≤ 64)
+//!             the same, 00, part:u32be              → ref: block    size hash:32B  00
 //! pack table  0|1 base:u64be id:16B                 → size live seq (introduced, or dropped)
 //! ```
+//!
+//! A content in parts has a row that says how many (`parts:varint` instead of `sub`, flag 256, no ref), followed by a row
+//! for each: to whatever moves or counts blocks they are rows like any other. No path holds a NUL, so no other row comes
+//! between. Outside of tables, in operations and in the index of a clone, the row itself lists `size hash:32B ref` of each
+//! part.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use peat_types::{Hash, ItemPath, PackId, Result, Seq, Unit};
 use setsum::Setsum;
 
 use super::damaged;
-use super::refs::{EXECUTABLE, METADATA, Origin, Value};
+use super::refs::{EXECUTABLE, METADATA, Origin, PARTED, Value, put_ref, read_ref};
 use super::varint::{Reader, put_varint};
-use crate::model::{Content, ContentRef, FileRow, Rank, Ref, UnitRow};
+use crate::model::{Content, ContentRef, FileRow, Part, Rank, Ref, Segment, UnitRow};
 
 /// Contents up to this size stand in their row.
-pub(crate) const TINY: u64 = 64;
+pub const TINY: u64 = 64;
+/// Most parts of a content.
+pub(crate) const MAX_PARTS: u32 = 1 << 16;
 
 /// Whether a path of the namespace's own (unit or item) obeys P.
 pub(crate) fn checked_path(text: &str) -> Result<ItemPath> {
@@ -46,21 +56,36 @@ pub(crate) fn rank_prefix(rank: Rank) -> Vec<u8> {
     }
 }
 
-pub(crate) fn read_table_key(key: &[u8]) -> Result<(Rank, ItemPath)> {
+/// Key of the row of a part of the content whose own key is `key`.
+pub(crate) fn part_key(key: &[u8], part: u32) -> Vec<u8> {
+    [key, &[0], &part.to_be_bytes()].concat()
+}
+
+/// Rank and path of a row; for the row of a part also which one.
+pub(crate) fn read_table_key(key: &[u8]) -> Result<(Rank, ItemPath, Option<u32>)> {
     let mut r = Reader::new(key);
     let rank = match r.u8()? {
         0 => Rank::Current,
         1 => Rank::History(!u64::from_be_bytes(r.array()?)),
         _ => return Err(damaged("a row has an unknown rank")),
     };
-    Ok((rank, checked_path(utf8(r.rest())?)?))
+    let name = r.rest();
+    let (path, part) = match name.iter().position(|byte| *byte == 0) {
+        None => (name, None),
+        Some(end) => {
+            let part = name[end + 1..].try_into().map_err(|_| damaged("the key of a part has the wrong length"))?;
+            (&name[..end], Some(u32::from_be_bytes(part)))
+        }
+    };
+    Ok((rank, checked_path(utf8(path)?)?, part))
 }
 
-/// Value of a file row; `kept` are bytes of a newer version behind its fields.
+/// Value of a file row. Parts have rows of their own: [`part_value`].
 pub(crate) fn file_value(row: &FileRow) -> Value {
     let mut rest = Vec::with_capacity(48);
     put_varint(&mut rest, row.size);
     rest.extend_from_slice(row.hash.as_bytes());
+    let mut flags = if row.executable { EXECUTABLE } else { 0 };
     let at = match &row.content {
         Content::Tiny(bytes) => {
             rest.extend_from_slice(bytes);
@@ -70,8 +95,52 @@ pub(crate) fn file_value(row: &FileRow) -> Value {
             put_varint(&mut rest, u64::from(at.sub));
             Some(at.block)
         }
+        Content::Parts(parts) => {
+            put_varint(&mut rest, parts.len() as u64);
+            flags |= PARTED;
+            None
+        }
     };
-    Value { flags: if row.executable { EXECUTABLE } else { 0 }, at, rest }
+    Value { flags, at, rest }
+}
+
+/// Value of the row of a part: that of a content which is all of its block.
+pub(crate) fn part_value(part: &Part) -> Value {
+    let content = Content::At(ContentRef { block: part.block, sub: 0 });
+    file_value(&FileRow { executable: false, size: part.size, hash: part.hash, content })
+}
+
+/// Reads back [`part_value`].
+pub(crate) fn read_part_value(value: &Value) -> Result<Part> {
+    let row = read_file_value(value)?;
+    match row.content {
+        Content::At(ContentRef { block, sub: 0 }) => Ok(Part { block, size: row.size, hash: row.hash }),
+        _ => Err(damaged("the row of a part is not one of a block")),
+    }
+}
+
+/// How many rows of parts follow a row.
+pub(crate) fn parts_of(value: &Value) -> Result<u32> {
+    if value.flags & PARTED == 0 {
+        return Ok(0);
+    }
+    let mut r = Reader::new(&value.rest);
+    r.varint()?;
+    r.take(32)?;
+    u32::try_from(r.varint()?)
+        .ok()
+        .filter(|parts| *parts <= MAX_PARTS)
+        .ok_or_else(|| damaged("a content has too many parts"))
+}
+
+/// Whether parts add up to the content they are said to be.
+pub(crate) fn checked_parts(size: u64, parts: &[Part]) -> Result<()> {
+    let sum = parts.iter().try_fold(0u64, |sum, part| sum.checked_add(part.size));
+    if parts.len() > 1 && sum == Some(size) {
+        Ok(())
+    } else {
+        Err(damaged("the parts of a content do not add up to it"))
+    }
 }
 
 pub(crate) fn read_file_value(value: &Value) -> Result<FileRow> {
@@ -79,6 +148,10 @@ pub(crate) fn read_file_value(value: &Value) -> Result<FileRow> {
     let size = r.varint()?;
     let hash = Hash::from_bytes(r.array()?);
     let content = match value.at {
+        None if value.flags & PARTED != 0 => {
+            parts_of(value)?;
+            Content::Parts(Arc::default())
+        }
         Some(block) => {
             let sub = u32::try_from(r.varint()?).map_err(|_| damaged("a content lies too far in its block"))?;
             Content::At(ContentRef { block, sub })
@@ -91,7 +164,15 @@ pub(crate) fn read_file_value(value: &Value) -> Result<FileRow> {
 
 /// The bytes of a file row, with every reference resolved.
 pub fn encode_row(row: &FileRow) -> Vec<u8> {
-    file_value(row).encode()
+    let mut value = file_value(row);
+    if let Content::Parts(parts) = &row.content {
+        for part in &**parts {
+            put_varint(&mut value.rest, part.size);
+            value.rest.extend_from_slice(part.hash.as_bytes());
+            put_ref(&mut value.rest, &part.block);
+        }
+    }
+    value.encode()
 }
 
 /// Reads back [`encode_row`].
@@ -99,12 +180,37 @@ pub fn encode_row(row: &FileRow) -> Vec<u8> {
 /// # Errors
 /// `Damaged`; `Unsupported` for critical flags of a newer version.
 pub fn decode_row(bytes: &[u8]) -> Result<FileRow> {
-    read_file_value(&Value::decode(bytes, None)?)
+    read_whole(&Value::decode(bytes, None)?)
 }
 
 /// A file row whose own references count from `origin`.
 pub(crate) fn decode_row_at(bytes: &[u8], origin: &Origin) -> Result<FileRow> {
-    read_file_value(&Value::decode(bytes, Some(origin))?)
+    read_whole(&Value::decode(bytes, Some(origin))?)
+}
+
+/// A row that lists its parts itself.
+fn read_whole(value: &Value) -> Result<FileRow> {
+    let row = read_file_value(value)?;
+    let count = parts_of(value)?;
+    if count == 0 {
+        return Ok(row);
+    }
+    let mut r = Reader::new(&value.rest);
+    r.varint()?;
+    r.take(32)?;
+    r.varint()?;
+    let mut parts = Vec::new();
+    for _ in 0..count {
+        let (size, hash) = (r.varint()?, Hash::from_bytes(r.array()?));
+        // Parts lie in packs, so no reference is an own one.
+        let block = read_ref(&mut r, None)?;
+        if !matches!(block.segment, Segment::Pack(..)) {
+            return Err(damaged("a part lies in no pack"));
+        }
+        parts.push(Part { block, size, hash });
+    }
+    checked_parts(row.size, &parts)?;
+    Ok(FileRow { content: Content::Parts(parts.into()), ..row })
 }
 
 pub(crate) fn unit_value(row: &UnitRow, kept: Option<&Value>) -> Value {

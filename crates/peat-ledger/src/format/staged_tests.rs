@@ -1,7 +1,7 @@
 //! Staged transactions: carried byte for byte, or not at all.
 
 use bytes::Bytes;
-use peat_types::{EntryId, LedgerId, Unit};
+use peat_types::{EntryId, LedgerId, Seq, Unit};
 
 use super::cbor::Fields;
 use super::header::{KIND_STAGED, encode_tx, preamble};

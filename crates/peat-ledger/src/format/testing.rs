@@ -139,8 +139,8 @@ impl Log {
     pub(crate) async fn build(&mut self, sections: &[Section]) -> Result<Bytes> {
         let entry = EntryId::from_bytes(self.next_id());
         let built = build_entry(&self.state, sections, entry, self.writer(), &self.info.params, &self.objects).await?;
-        for (base, id, body) in sections.iter().flat_map(|section| section.packs.clone()) {
-            self.objects.all.insert(Segment::Pack(base, id), body);
+        for (pack, body) in sections.iter().flat_map(|section| section.packs.clone()) {
+            self.objects.all.insert(pack.segment(), body);
         }
         self.objects.all.insert(Segment::Log(built.1.seq), built.0.clone());
         self.state = built.1;
@@ -164,10 +164,13 @@ impl Log {
 
     /// The content of a row, through its block.
     pub(crate) fn content(&self, row: &FileRow) -> Bytes {
-        let block = match &row.content {
-            crate::Content::Tiny(_) => Bytes::new(),
-            crate::Content::At(at) => open_block(&self.objects.bytes(&at.block).unwrap()).unwrap(),
-        };
-        content_in(&block, row).unwrap()
+        let open = |at: &Ref| open_block(&self.objects.bytes(at).unwrap()).unwrap();
+        match &row.content {
+            crate::Content::Tiny(_) => content_in(&Bytes::new(), row).unwrap(),
+            crate::Content::At(at) => content_in(&open(&at.block), row).unwrap(),
+            crate::Content::Parts(parts) => {
+                parts.iter().flat_map(|part| part_in(&open(&part.block), part).unwrap()).collect()
+            }
+        }
     }
 }

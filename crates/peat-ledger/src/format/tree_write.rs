@@ -3,7 +3,7 @@
 use peat_types::Result;
 
 use super::PageSource;
-use super::page::{Page, PageSink, Row, TreeKind, costs, shared};
+use super::page::{Page, PageOut, Row, TreeKind, costs, shared};
 use super::refs::Value;
 use super::tree::{BoxFuture, Node};
 use crate::model::Ref;
@@ -22,7 +22,7 @@ pub(crate) async fn apply(
     kind: TreeKind,
     edits: &[Edit],
     pages: &dyn PageSource,
-    sink: &mut PageSink,
+    sink: &mut dyn PageOut,
 ) -> Result<Option<Ref>> {
     let mut page = match root {
         None => {
@@ -65,7 +65,7 @@ fn update<'a>(
     page: &'a mut Page,
     edits: &'a [Edit],
     pages: &'a dyn PageSource,
-    sink: &'a mut PageSink,
+    sink: &'a mut dyn PageOut,
 ) -> BoxFuture<'a, bool> {
     Box::pin(async move {
         if page.level == 0 {
@@ -172,7 +172,7 @@ fn merge_rows(rows: &mut Vec<Row>, edits: &[Edit]) -> bool {
 }
 
 /// Writes a page as one or, above the target, as several; gives the rows for the page above.
-fn write_split(page: Page, low: Vec<u8>, sink: &mut PageSink) -> Result<Vec<Row>> {
+fn write_split(page: Page, low: Vec<u8>, sink: &mut dyn PageOut) -> Result<Vec<Row>> {
     let Page { kind, level, rows } = page;
     let mut out: Vec<Row> = Vec::new();
     let mut last: Option<Vec<u8>> = None;
@@ -186,7 +186,7 @@ fn write_split(page: Page, low: Vec<u8>, sink: &mut PageSink) -> Result<Vec<Row>
             (None, _) => first.to_vec(),
         };
         last = rows.last().map(|(key, _)| key.clone());
-        out.push((low, Value::of_ref(sink.write(&Page { kind, level, rows })?)));
+        out.push((low, Value::of_ref(sink.page(&Page { kind, level, rows })?)));
     }
     Ok(out)
 }

@@ -12,8 +12,9 @@ mod slot;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use peat_objects::Listed;
-use peat_types::{EntryId, Error, Kind, Mutation, PackId, Result, Seq};
+use peat_types::{EntryId, Error, Kind, Mutation, PackId, Result, Seq, Unit};
 
 use self::help::{Load, Look};
 use self::slot::Slot;
@@ -21,7 +22,7 @@ use super::local::Seat;
 use super::neighbours::Held;
 use super::pages::Pages;
 use super::read::Stop;
-use super::{Commit, Dead, Ledger, Together, busy, key};
+use super::{Commit, Dead, Ledger, Together, busy, upload};
 use crate::format::{self, Section, Writer};
 use crate::model::{Draft, Entry, PageCache, State};
 
@@ -263,41 +264,29 @@ impl<'a> Attempt<'a> {
     }
 
     async fn moved(&self) -> Result<Option<Dead>> {
-        for planned in &self.draft.units {
-            let row = self.pages.unit(&self.base, &planned.unit).await?;
-            if row.map(|row| row.last_seq) != planned.expected {
-                return Ok(Some(Dead::Moved(planned.unit.clone())));
-            }
-        }
-        Ok(None)
+        let units: Vec<&Unit> = self.draft.units.iter().map(|planned| &planned.unit).collect();
+        let rows = format::unit_rows(&self.base, &units, &self.pages).await?;
+        let moved = self
+            .draft
+            .units
+            .iter()
+            .zip(rows)
+            .find(|(planned, row)| row.as_ref().map(|row| row.last_seq) != planned.expected);
+        Ok(moved.map(|(planned, _)| Dead::Moved(planned.unit.clone())))
     }
 
     /// Contents first (A5). Nothing was committed yet, so a failure is simply an error. `Some` when the store refuses.
     async fn upload(&self, section: &Section) -> Result<Option<Error>> {
-        let env = &self.ledger.env;
-        for (base, id, body) in &section.packs {
-            let key = key::pack(*base, *id);
-            let mut tries = 0;
-            loop {
-                env.step("commit.pack").await;
-                let Err(error) = self.ledger.store.put(&key, body.clone()).await else { break };
-                if error.kind() == Kind::Denied {
-                    return Ok(Some(error));
-                }
-                let Some(pause) = self.pause(&error, tries) else { return Err(error) };
-                env.sleep(pause).await;
-                tries += 1;
-            }
+        let packs = section.packs.iter().map(|(pack, body)| upload::put(self.ledger, pack, body, self.give_up));
+        match stream::iter(packs).buffer_unordered(upload::PARALLEL).boxed().try_collect::<()>().await {
+            Err(error) if error.kind() == Kind::Denied => Ok(Some(error)),
+            done => done.map(|()| None),
         }
-        Ok(None)
     }
 
     /// How long to wait before asking once more; `None` when that cannot help in time.
     fn pause(&self, error: &Error, tries: u32) -> Option<Duration> {
-        let env = &self.ledger.env;
-        let asked = error.retry_after().unwrap_or_default();
-        let may_pass = error.kind() == Kind::Offline && env.monotonic() + asked < self.give_up;
-        may_pass.then(|| asked + env.jitter(pause(tries)))
+        self.ledger.pause_for(error, tries, self.give_up)
     }
 
     /// The slot after the base holds the transaction; the entry becomes the outcome if the slot is valid.
@@ -329,6 +318,16 @@ fn void() -> Commit {
 /// Whether an entry holds this attempt.
 fn holds(ledger: &Ledger, entry: &Entry, draft: &Draft) -> bool {
     !ledger.env.mutated(Mutation::NoTxid) && entry.txs.iter().any(|tx| tx.tx == draft.tx)
+}
+
+impl Ledger {
+    /// How long to wait before asking once more; `None` when that cannot help in time.
+    pub(super) fn pause_for(&self, error: &Error, tries: u32, give_up: Duration) -> Option<Duration> {
+        let env = &self.env;
+        let asked = error.retry_after().unwrap_or_default();
+        let may_pass = error.kind() == Kind::Offline && env.monotonic() + asked < give_up;
+        may_pass.then(|| asked + env.jitter(pause(tries)))
+    }
 }
 
 fn pause(tries: u32) -> Duration {

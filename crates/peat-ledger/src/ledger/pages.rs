@@ -161,22 +161,26 @@ async fn fetch_pages(ledger: &Ledger, wanted: BTreeSet<Ref>) -> Result<BTreeMap<
 
 /// Reads records, neighbours of one object in one request. What is missing in the store is an error.
 pub(super) async fn fetch(ledger: &Ledger, wanted: BTreeSet<Ref>) -> Result<BTreeMap<Ref, Bytes>> {
-    let reads = spans(wanted).into_iter().map(|span| async move {
-        let Some(first) = span.first().copied() else { return Ok(Vec::new()) };
-        let end = span.iter().map(|at| at.off + u64::from(at.len)).max().unwrap_or_default();
-        let range = Range::Part { offset: first.off, len: end - first.off };
-        let object = ledger.store.get(&key::segment(first.segment), range).await?.ok_or_else(|| ledger.gone(&first))?;
-        let record = |at: Ref| {
-            let record = slice(&object.bytes, at.off - first.off, at.len).ok_or_else(|| ledger.gone(&at))?;
-            Ok((at, record))
-        };
-        span.into_iter().map(record).collect::<Result<Vec<_>>>()
-    });
+    let reads = spans(wanted).into_iter().map(|span| read_span(ledger, span));
     let reads: Vec<Vec<_>> = stream::iter(reads).buffered(PARALLEL).try_collect().await?;
     Ok(reads.into_iter().flatten().collect())
 }
 
-fn spans(wanted: BTreeSet<Ref>) -> Vec<Vec<Ref>> {
+/// Reads the records of one span, which lie in one object, in one request.
+pub(super) async fn read_span(ledger: &Ledger, span: Vec<Ref>) -> Result<Vec<(Ref, Bytes)>> {
+    let Some(first) = span.first().copied() else { return Ok(Vec::new()) };
+    let end = span.iter().map(|at| at.off + u64::from(at.len)).max().unwrap_or_default();
+    let range = Range::Part { offset: first.off, len: end - first.off };
+    let object = ledger.store.get(&key::segment(first.segment), range).await?.ok_or_else(|| ledger.gone(&first))?;
+    let record = |at: Ref| {
+        let record = slice(&object.bytes, at.off - first.off, at.len).ok_or_else(|| ledger.gone(&at))?;
+        Ok((at, record))
+    };
+    span.into_iter().map(record).collect()
+}
+
+/// Records in groups that are read in one request each.
+pub(super) fn spans(wanted: BTreeSet<Ref>) -> Vec<Vec<Ref>> {
     let mut spans: Vec<Vec<Ref>> = Vec::new();
     let mut end = 0;
     for at in wanted {

@@ -10,7 +10,7 @@ use setsum::Setsum;
 use super::pages::{NoCache, Pages};
 use super::{Ledger, Verified, contents, key, log};
 use crate::format;
-use crate::model::{Content, Entry, FileRow, Rank, Ref, Segment, State, UnitRow};
+use crate::model::{Entry, FileRow, Rank, Ref, Segment, State, UnitRow};
 
 const PARALLEL: usize = 16;
 /// Contents read and hashed together.
@@ -225,9 +225,7 @@ impl Check<'_> {
         let mut sum = Setsum::default();
         for (_, path, file) in &table {
             sum += format::setsum_of(unit, path, file);
-            if let Content::At(at) = &file.content {
-                places.insert(at.block);
-            }
+            places.extend(file.content.blocks());
         }
         let from = format!("unit {unit}");
         for at in &places {
@@ -266,10 +264,7 @@ impl Check<'_> {
             let from = format!("unit {unit} as of entry {seq}");
             match self.table(row).await {
                 Ok((table, places)) => {
-                    let blocks = table.iter().filter_map(|(_, _, file)| match &file.content {
-                        Content::At(at) => Some(at.block),
-                        Content::Tiny(_) => None,
-                    });
+                    let blocks = table.iter().flat_map(|(_, _, file)| file.content.blocks());
                     for at in blocks.chain(places).collect::<BTreeSet<_>>() {
                         self.resolves(&at, &from);
                     }

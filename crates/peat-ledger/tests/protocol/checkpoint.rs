@@ -50,7 +50,7 @@ pub async fn sync(bench: &mut Bench) {
 }
 
 /// Removes every slot below the one given, whatever still needs it.
-async fn cut_off(memory: &MemoryStore, below: Seq) {
+pub async fn cut_off(memory: &MemoryStore, below: Seq) {
     for seq in 0..below.0 {
         memory.delete(&log_key(Seq(seq))).await.expect("delete");
     }

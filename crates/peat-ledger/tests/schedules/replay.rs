@@ -294,7 +294,7 @@ impl Replay {
     /// R2 and R3 of a transaction on the head so far.
     fn references(&mut self, seq: Seq, tx: &TxHead) -> Result<(), String> {
         let Some(before) = &self.head else { return Ok(()) };
-        for (base, id, _) in &tx.packs {
+        for peat_ledger::NewPack { base, id, .. } in &tx.packs {
             ensure!(*base > before.root.horizon, "R2: entry {seq} introduces pack {base}-{id} below the horizon");
             let known = self.packs.insert((*base, *id), Pack::Live);
             ensure!(known.is_none(), "R2: entry {seq} introduces pack {base}-{id} once more");
@@ -434,7 +434,7 @@ impl Replay {
                 "A1: the table of {unit} in entry {seq} is not the replay of its operations"
             );
         }
-        for (base, id, _) in entry.txs.iter().flat_map(|tx| &tx.packs) {
+        for peat_ledger::NewPack { base, id, .. } in entry.txs.iter().flat_map(|tx| &tx.packs) {
             let durable = store.keys().contains(&pack(*base, *id));
             ensure!(durable, "A5: entry {seq} names pack {base}-{id}, which is not there");
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::join_all;
-use peat_types::{Error, Mutation, PackId, Result, Seq, Unit};
+use peat_types::{Error, Mutation, Result, Seq, Unit};
 
 use super::enter::{Build, Entered, Mark, enter};
 use super::shelf::{Shelf, Stored};
@@ -22,7 +22,7 @@ use crate::format::tree::lookup;
 use crate::format::tree_write::Edit;
 use crate::ledger::Ledger;
 use crate::ledger::pages::{NoCache, Pages, fetch};
-use crate::model::{Entry, Ref, Root, Segment, State, TxKind};
+use crate::model::{Entry, NewPack, Ref, Root, Segment, State, TxKind};
 
 /// Bodies of entries kept at hand while they are copied from.
 const HELD: usize = 64 << 20;
@@ -320,7 +320,7 @@ struct Plan {
     no_void: bool,
     /// What others changed since the base.
     changed: BTreeSet<Unit>,
-    introduced: Vec<(Seq, PackId, u64, Seq)>,
+    introduced: Vec<(NewPack, Seq)>,
     tail: u64,
 }
 
@@ -340,8 +340,8 @@ impl Plan {
     /// Rows of the pack table: what others introduced, what this does, what nothing refers to any more.
     fn pack_edits(&self, seq: Seq) -> Vec<Edit> {
         let mut edits: BTreeMap<Vec<u8>, Option<Value>> = BTreeMap::new();
-        for (base, id, size, seq) in &self.introduced {
-            let (key, value) = introduction(*base, *id, *size, *seq);
+        for (pack, seq) in &self.introduced {
+            let (key, value) = introduction(pack, *seq);
             edits.insert(key, Some(value));
         }
         for Stored { base, id, size, metadata } in &self.stored {
@@ -368,7 +368,7 @@ impl Build for Plan {
     fn pass(&mut self, entry: &Entry) -> bool {
         for tx in &entry.txs {
             self.changed.extend(tx.units.iter().map(|unit| unit.unit.clone()));
-            self.introduced.extend(tx.packs.iter().map(|(base, id, size)| (*base, *id, *size, entry.state.seq)));
+            self.introduced.extend(tx.packs.iter().map(|pack| (*pack, entry.state.seq)));
             self.tail = self.tail.saturating_add(tx.len);
         }
         // C3: it may have moved the same things, or raised H above what was uploaded.
@@ -413,7 +413,7 @@ impl Build for Plan {
             root,
             directory,
             packs: self.pack_edits(base.seq.next()),
-            introduced: self.stored.iter().map(|pack| (pack.base, pack.id, pack.size)).collect(),
+            introduced: self.stored.iter().map(Stored::named).collect(),
             section,
         }))
     }

@@ -9,7 +9,7 @@ use super::enter::pause;
 use crate::format::pack::PackWriter;
 use crate::format::relocate::Contents;
 use crate::ledger::{Ledger, key};
-use crate::model::{Ref, Segment};
+use crate::model::{NewPack, Ref, Segment};
 
 /// A pack that is in the store.
 pub(super) struct Stored {
@@ -17,6 +17,13 @@ pub(super) struct Stored {
     pub(super) id: PackId,
     pub(super) size: u64,
     pub(super) metadata: bool,
+}
+
+impl Stored {
+    /// As the head of a transaction names it.
+    pub(super) fn named(&self) -> NewPack {
+        NewPack { base: self.base, id: self.id, size: self.size, pages: self.metadata }
+    }
 }
 
 /// One pack for contents and one for pages, replaced by new ones when they are full.

@@ -1,0 +1,132 @@
+//! Contents first (A5): what does not fit an entry is in the store, and known to be, before the change is planned.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use peat_ledger::{Content, ContentRef, FileRow, NewContent, NewPack, Part, Pieces, State, Stored, format};
+use peat_types::{Hash, Result};
+
+use crate::Event;
+use crate::change::PATIENCE;
+use crate::db;
+use crate::handle::Inner;
+use crate::journal::{Kept, Locked};
+
+/// Contents of a change that lie in the store, by their index.
+pub(crate) type Placed = BTreeMap<usize, NewContent>;
+
+/// The journal as the uploader reads it.
+struct Journalled(Arc<[Kept]>);
+
+impl Pieces for Journalled {
+    fn piece(&self, content: usize, piece: u32) -> Result<(Bytes, Hash, bool)> {
+        let kept = self.0.get(content).ok_or_else(|| peat_types::Error::internal("a change has no such content"))?;
+        let (bytes, hash) = kept.piece(piece)?;
+        Ok((bytes, hash, !kept.parts().is_empty()))
+    }
+}
+
+impl Inner {
+    /// Uploads what a row brings and an entry would not hold, unless it is in the store already: sent by an earlier
+    /// invocation, or known from another item (A11; not when such a reference turned out to `avoid`).
+    pub(crate) async fn upload(&self, locked: &mut Locked, base: &State, avoid: bool) -> Result<Placed> {
+        let params = &self.ledger.info().params;
+        let contents = locked.row.contents.clone();
+        let inline = |kept: &&Kept| kept.size() <= params.inline_file && kept.size() > format::TINY;
+        let all: u64 = contents.iter().filter(inline).map(Kept::size).sum();
+        let mut placed = Placed::new();
+        let mut wanted = Vec::new();
+        for (i, kept) in contents.iter().enumerate() {
+            if kept.size() <= format::TINY || kept.size() <= params.inline_file && all <= params.inline_tx {
+                continue;
+            }
+            if !avoid
+                && kept.size() > params.inline_file
+                && let Some(row) = self.db.read(|tx| db::in_pack(tx, kept.hash(), kept.size()))?
+            {
+                placed.insert(i, NewContent::Known(row));
+                continue;
+            }
+            wanted.push(i);
+        }
+        if wanted.is_empty() {
+            return Ok(placed);
+        }
+        // R2: what was uploaded too long ago may be gone, and is never introduced.
+        locked.forget(&self.env, |pack| pack.pack.base <= base.root.horizon)?;
+        // Equal contents are sent once.
+        let mut first: BTreeMap<Hash, usize> = BTreeMap::new();
+        for i in &wanted {
+            first.entry(contents[*i].hash()).or_insert(*i);
+        }
+        let there: BTreeSet<(usize, u32)> =
+            locked.stored().iter().flat_map(|pack| &pack.pieces).map(|piece| (piece.content, piece.piece)).collect();
+        let mut missing: Vec<(usize, u32)> = Vec::new();
+        for i in wanted.iter().copied().filter(|i| first.get(&contents[*i].hash()) == Some(i)) {
+            let pieces = u32::try_from(contents[i].parts().len().max(1)).unwrap_or(u32::MAX);
+            missing.extend((0..pieces).map(|n| (i, n)).filter(|key| !there.contains(key)));
+        }
+        self.send_pieces(locked, base, &contents, missing).await?;
+        let places = places(locked.stored());
+        for i in wanted {
+            let Some(same) = first.get(&contents[i].hash()) else { continue };
+            if let Some(content) = content_of(&contents[*same], &places, *same) {
+                placed.insert(i, content);
+            }
+        }
+        Ok(placed)
+    }
+
+    async fn send_pieces(
+        &self,
+        locked: &mut Locked,
+        base: &State,
+        contents: &Arc<[Kept]>,
+        missing: Vec<(usize, u32)>,
+    ) -> Result<()> {
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let of: u64 = locked.row.contents.iter().map(Kept::size).sum();
+        let from = Journalled(contents.clone());
+        let size = |pack: &Stored| pack.pack.size;
+        let mut done: u64 = locked.stored().iter().map(size).sum();
+        let mut stored = |pack: &Stored| {
+            done += size(pack);
+            self.options.reporter.report(Event::Uploading { done: done.min(of), of });
+            locked.uploaded(pack.clone())
+        };
+        let base = base.seq.next();
+        let uploaded = self.ledger.upload(base, missing.into_iter(), &from, PATIENCE, &mut stored).await;
+        self.options.reporter.report(Event::Uploading { done: of, of });
+        uploaded
+    }
+}
+
+type Places = BTreeMap<(usize, u32), (ContentRef, NewPack)>;
+
+fn places(stored: &[Stored]) -> Places {
+    let pieces = stored.iter().flat_map(|pack| pack.pieces.iter().map(move |piece| (pack, piece)));
+    pieces.map(|(pack, piece)| ((piece.content, piece.piece), (pack.place(piece), pack.pack))).collect()
+}
+
+/// A content of which all pieces are in the store.
+fn content_of(kept: &Kept, places: &Places, i: usize) -> Option<NewContent> {
+    let (mut packs, mut parts) = (Vec::new(), Vec::new());
+    let mut rest = kept.size();
+    let row = |content| FileRow { executable: false, size: kept.size(), hash: kept.hash(), content };
+    if kept.parts().is_empty() {
+        let (at, pack) = places.get(&(i, 0))?;
+        return Some(NewContent::Uploaded(row(Content::At(*at)), [*pack].into()));
+    }
+    for (n, (hash, size)) in (0..).zip(kept.parts().iter().zip(kept.part_sizes())) {
+        let (at, pack) = places.get(&(i, n))?;
+        parts.push(Part { block: at.block, size, hash: *hash });
+        rest -= size;
+        if packs.last() != Some(pack) {
+            packs.push(*pack);
+        }
+    }
+    (rest == 0).then(|| NewContent::Uploaded(row(Content::Parts(parts.into())), packs.into()))
+}
