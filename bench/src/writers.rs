@@ -354,7 +354,7 @@ async fn commits(worker: &Worker, n: usize, clone: &LocalClone, env: &Env) -> Re
     for commit in 0..worker.commits {
         let begun = env.monotonic();
         let mut change = NewChange::new("put", vec![unit(worker, n)?], format!("data/bench/file-{commit}").into());
-        change.contents = vec![Bytes::from(vec![b'x'; 1024])];
+        change.contents = vec![Bytes::from(vec![b'x'; 1024]).into()];
         change.patience = Duration::from_secs(worker.limit);
         match clone.commit(change).await {
             Ok(_) => seen.ms.push(env.monotonic().saturating_sub(begun).as_secs_f64() * 1000.0),

@@ -96,7 +96,7 @@ impl Hashing {
     fn add(&mut self, mut bytes: &[u8]) {
         self.whole.update(bytes);
         while !bytes.is_empty() {
-            if self.size > 0 && self.size % self.limit == 0 {
+            if self.size > 0 && self.size.is_multiple_of(self.limit) {
                 self.parts.push(std::mem::take(&mut self.part).finish());
             }
             let room = usize::try_from(self.limit - self.size % self.limit).unwrap_or(usize::MAX);

@@ -164,7 +164,7 @@ fn many(from: &str, expected: impl Fn(&Unit) -> Option<Seq>) -> Vec<DraftUnit> {
     let unit = |n: u64| -> Unit { format!("model/{n:03}").parse().expect("unit") };
     let op = |unit: u64, n: u64| Op::Put {
         path: path(&format!("data/{from}/{n}")),
-        rank: if n % 3 == 0 { Rank::Current } else { Rank::History(n) },
+        rank: if n.is_multiple_of(3) { Rank::Current } else { Rank::History(n) },
         old: None,
         executable: false,
         content: NewContent::Bytes(noise(unit * 1000 + n, 80).into()),
