@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use peat_types::{ChangeId, Seq, Timestamp, Unit};
 
-use crate::{Capability, Item, Kept};
+use crate::{Brought, Capability, Item};
 
 /// How long one call keeps trying to commit unless told otherwise.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -89,7 +89,7 @@ pub struct Change {
     /// As in [`NewChange`].
     pub units: Vec<Unit>,
     /// As in [`NewChange`]; they stay in the journal.
-    pub contents: Vec<Kept>,
+    pub contents: Vec<Brought>,
     /// As in [`NewChange`].
     pub message: String,
     /// Who made it, for people.

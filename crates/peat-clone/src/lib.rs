@@ -28,7 +28,7 @@ pub use change::{Adopt, Change, Committed, NewChange, OnRefusal, Pending, Pendin
 pub use handle::LocalClone;
 pub use history::{REWRITE, Restore, Rewrite, RewriteUnit, Step, Stored, Undo, plan_rewrite};
 pub use item::{Item, Pulled, Scope, UnitInfo};
-pub use journal::{Kept, NOT_JOURNALLED};
+pub use journal::{Brought, NOT_JOURNALLED};
 pub use lease::{Capability, Grant, LeaseMode, NewRun, Run};
 pub use moving::Standing;
 pub use options::{Durability, Event, Holder, Hydration, NewNamespace, Options, Reporter, Silent};

@@ -9,7 +9,7 @@ use super::{Overlay, Placed};
 use crate::db;
 use crate::handle::Inner;
 use crate::journal::{Locked, Role};
-use crate::{Change, Grant, Interrupted, Kept, Refusal};
+use crate::{Brought, Change, Grant, Interrupted, Refusal};
 
 /// Code of the error that says that a lease is not held any more.
 pub(crate) const LEASE_LOST: &str = "lease_lost";
@@ -21,7 +21,7 @@ pub(crate) struct Planned {
     pub(crate) expected: BTreeMap<Unit, Option<Seq>>,
     pub(crate) answer: serde_json::Value,
     /// New contents, for the tree.
-    pub(crate) contents: BTreeMap<Hash, Kept>,
+    pub(crate) contents: BTreeMap<Hash, Brought>,
     /// The leases it takes.
     pub(crate) grants: Vec<Grant>,
 }

@@ -11,7 +11,7 @@ use crate::db::{self, Moment};
 use crate::handle::Inner;
 use crate::journal::{Locked, Role, State};
 use crate::sync::{AtHand, Base, Look, RECENT};
-use crate::{Committed, Event, Grant, Item, Kept};
+use crate::{Brought, Committed, Event, Grant, Item};
 
 /// Tries of what a shaky network denies, before a change is left for later.
 const SHAKY: u32 = 3;
@@ -271,7 +271,7 @@ impl Inner {
         locked: &mut Locked,
         passed: Vec<Entry>,
         entry: Entry,
-        contents: BTreeMap<Hash, Kept>,
+        contents: BTreeMap<Hash, Brought>,
         at: Moment,
     ) -> Committed {
         let seq = entry.state.seq;

@@ -11,13 +11,13 @@ use crate::Event;
 use crate::change::PATIENCE;
 use crate::db;
 use crate::handle::Inner;
-use crate::journal::{Kept, Locked};
+use crate::journal::{Brought, Locked};
 
 /// Contents of a change that lie in the store, by their index.
 pub(crate) type Placed = BTreeMap<usize, NewContent>;
 
 /// The journal as the uploader reads it.
-struct Journalled(Arc<[Kept]>);
+struct Journalled(Arc<[Brought]>);
 
 impl Pieces for Journalled {
     fn piece(&self, content: usize, piece: u32) -> Result<(Bytes, Hash, bool)> {
@@ -33,8 +33,8 @@ impl Inner {
     pub(crate) async fn upload(&self, locked: &mut Locked, base: &State, avoid: bool) -> Result<Placed> {
         let params = &self.ledger.info().params;
         let contents = locked.row.contents.clone();
-        let inline = |kept: &&Kept| kept.size() <= params.inline_file && kept.size() > format::TINY;
-        let all: u64 = contents.iter().filter(inline).map(Kept::size).sum();
+        let inline = |kept: &&Brought| kept.size() <= params.inline_file && kept.size() > format::TINY;
+        let all: u64 = contents.iter().filter(inline).map(Brought::size).sum();
         let mut placed = Placed::new();
         let mut wanted = Vec::new();
         for (i, kept) in contents.iter().enumerate() {
@@ -82,13 +82,13 @@ impl Inner {
         &self,
         locked: &mut Locked,
         base: &State,
-        contents: &Arc<[Kept]>,
+        contents: &Arc<[Brought]>,
         missing: Vec<(usize, u32)>,
     ) -> Result<()> {
         if missing.is_empty() {
             return Ok(());
         }
-        let of: u64 = locked.row.contents.iter().map(Kept::size).sum();
+        let of: u64 = locked.row.contents.iter().map(Brought::size).sum();
         let from = Journalled(contents.clone());
         let size = |pack: &Stored| pack.pack.size;
         let mut done: u64 = locked.stored().iter().map(size).sum();
@@ -112,7 +112,7 @@ fn places(stored: &[Stored]) -> Places {
 }
 
 /// A content of which all pieces are in the store.
-fn content_of(kept: &Kept, places: &Places, i: usize) -> Option<NewContent> {
+fn content_of(kept: &Brought, places: &Places, i: usize) -> Option<NewContent> {
     let (mut packs, mut parts) = (Vec::new(), Vec::new());
     let mut rest = kept.size();
     let row = |content| FileRow { executable: false, size: kept.size(), hash: kept.hash(), content };

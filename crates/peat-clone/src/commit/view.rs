@@ -10,7 +10,7 @@ use peat_types::{Error, Hash, ItemPath, Kind, Result, Seq, Unit};
 use super::Placed;
 use crate::db;
 use crate::handle::Inner;
-use crate::{Change, Item, Kept, Plan, PlanContent, PlanOp, Refusal, View};
+use crate::{Brought, Change, Item, Plan, PlanContent, PlanOp, Refusal, View};
 
 /// What a path will hold: nothing, or a row.
 type Edit = Option<Row>;
@@ -29,7 +29,7 @@ enum Source {
     /// It stays as it is.
     Same,
     /// It is new. The index is that of a journalled one, which may be in the store already.
-    New(Kept, Option<usize>),
+    New(Brought, Option<usize>),
     /// The place the row names, which some kept state has.
     Stored,
 }
@@ -107,7 +107,7 @@ impl<'a> Overlay<'a> {
         path: ItemPath,
         rank: Rank,
         executable: bool,
-        kept: Kept,
+        kept: Brought,
         at: Option<usize>,
     ) -> Result<(), Refusal> {
         // Where the content will lie is decided later; nobody looks at it here.
@@ -226,7 +226,7 @@ impl<'a> Overlay<'a> {
 
     /// What was uploaded is introduced. A11: other bytes that would need a pack, and lie in one already, are not sent
     /// again. `avoid` when a reference that was used so turned out to be gone.
-    fn content(&self, kept: &Kept, at: Option<usize>, avoid: bool) -> Result<NewContent> {
+    fn content(&self, kept: &Brought, at: Option<usize>, avoid: bool) -> Result<NewContent> {
         if let Some(placed) = at.and_then(|at| self.placed.get(&at)) {
             return Ok(placed.clone());
         }
@@ -240,7 +240,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// New contents by hash, for the tree.
-    pub(crate) fn contents(&self) -> BTreeMap<Hash, Kept> {
+    pub(crate) fn contents(&self) -> BTreeMap<Hash, Brought> {
         let rows = self.edits.values().flat_map(BTreeMap::values).flatten();
         rows.filter_map(|row| match &row.source {
             Source::New(kept, _) => Some((row.row.hash, kept.clone())),

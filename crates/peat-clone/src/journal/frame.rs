@@ -11,7 +11,7 @@ use bytes::Bytes;
 use peat_types::{Error, Hash, Hasher, Result};
 use serde::{Deserialize, Serialize};
 
-use super::kept::{Body, Kept};
+use super::brought::{Body, Brought};
 use super::{Header, Row};
 use crate::Source;
 use crate::files;
@@ -139,7 +139,7 @@ pub(super) fn open(path: &Path) -> Result<Option<Row>> {
     let mut offset = MAGIC.len() as u64;
     let mut kept = Vec::with_capacity(contents.len());
     for Content { size, hash, parts } in contents {
-        kept.push(Kept::at(&body, offset, size, hash, parts));
+        kept.push(Brought::at(&body, offset, size, hash, parts));
         offset = offset.checked_add(size).filter(|end| *end <= start).ok_or_else(damaged)?;
     }
     if offset != start {

@@ -4,8 +4,8 @@
 //! Per change: `<id>.change`, written once and complete or not there; `<id>.state`, how its attempts stand; `<id>.packs`,
 //! what was uploaded for it; `<id>.lock`, held by whoever works on it. The change is there as long as its first file is.
 
+mod brought;
 mod frame;
-mod kept;
 mod sent;
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::files::{self, Lock};
 use crate::{Change, Durability, Grant, Pending, PendingStatus, Source};
 
-pub use kept::Kept;
+pub use brought::Brought;
 
 /// What a row is about, apart from what its planner makes of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +60,7 @@ pub(crate) struct Header {
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) header: Header,
-    pub(crate) contents: Arc<[Kept]>,
+    pub(crate) contents: Arc<[Brought]>,
 }
 
 /// How a row's attempts stand.
@@ -202,7 +202,7 @@ impl Journal {
             .map_err(|e| e.context(format!("cannot read the journalled change {}", base.display())))?;
         let Some(row) = row else { return Ok(None) };
         // What is large is checked when it is read.
-        if row.contents.iter().map(Kept::size).sum::<u64>() <= SMALL {
+        if row.contents.iter().map(Brought::size).sum::<u64>() <= SMALL {
             row.contents.iter().try_for_each(|kept| kept.read().map(drop))?;
         }
         if row.header.version > ROW_VERSION {
@@ -345,7 +345,7 @@ pub(crate) fn pending(row: &Row, state: &State) -> Pending {
         time: header.time,
         units: header.units.clone(),
         contents: row.contents.len(),
-        bytes: row.contents.iter().map(Kept::size).sum(),
+        bytes: row.contents.iter().map(Brought::size).sum(),
         status: match (&header.role, state) {
             (_, state) if state.parked => PendingStatus::Parked,
             (Role::Start { .. }, _) => PendingStatus::Starting,

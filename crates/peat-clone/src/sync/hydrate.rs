@@ -11,7 +11,7 @@ use peat_types::{Error, Hash, Kind, Result, Unit};
 use crate::db::{self, Todo};
 use crate::handle::Inner;
 use crate::tree::{Glance, Partial};
-use crate::{Event, Hydration, Item, Kept, Scope};
+use crate::{Brought, Event, Hydration, Item, Scope};
 
 /// Notes looked at in one go: what is fetched for them is sorted by where it lies, so that neighbours come together.
 const WINDOW: u32 = 16_384;
@@ -24,7 +24,7 @@ const SMALL: u64 = 1 << 20;
 #[derive(Default)]
 pub(crate) struct AtHand {
     entries: Vec<Entry>,
-    contents: BTreeMap<Hash, Kept>,
+    contents: BTreeMap<Hash, Brought>,
 }
 
 impl AtHand {
@@ -32,7 +32,7 @@ impl AtHand {
         Self { entries, contents: BTreeMap::new() }
     }
 
-    pub(crate) fn with(mut self, contents: BTreeMap<Hash, Kept>) -> Self {
+    pub(crate) fn with(mut self, contents: BTreeMap<Hash, Brought>) -> Self {
         self.contents = contents;
         self
     }
@@ -202,7 +202,7 @@ impl Inner {
         not_in_the_way(item, self.tree.write(&self.env, item, bytes))
     }
 
-    fn show_kept(&self, item: &Item, kept: &Kept) -> Result<()> {
+    fn show_kept(&self, item: &Item, kept: &Brought) -> Result<()> {
         if kept.size() <= SMALL || db::is_lease(&item.path) {
             return self.show(item, &kept.read()?);
         }

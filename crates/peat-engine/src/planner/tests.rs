@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use peat_clone::{FileRow, Item, Kept, Lease, PlanContent};
+use peat_clone::{Brought, FileRow, Item, Lease, PlanContent};
 use peat_types::{ChangeId, CloneId, Env, Hash, InstanceId, RunNonce, Seq};
 
 use super::*;
@@ -31,7 +31,7 @@ impl Fake {
         Some(Item { unit: unit(), path: path.clone(), rank: *rank, row })
     }
 
-    fn apply(&mut self, plan: Plan, contents: &[Kept]) {
+    fn apply(&mut self, plan: Plan, contents: &[Brought]) {
         self.seq += 1;
         for op in plan.ops {
             match op {
@@ -98,7 +98,7 @@ fn change(kind: &str, payload: Value, contents: Vec<Bytes>) -> Change {
         kind: kind.to_owned(),
         payload,
         units: vec![unit()],
-        contents: contents.into_iter().map(Kept::from).collect(),
+        contents: contents.into_iter().map(Brought::from).collect(),
         message: String::new(),
         author: String::new(),
         time: Timestamp::from_millis(0),

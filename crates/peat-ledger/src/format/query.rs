@@ -78,8 +78,8 @@ pub async fn table_diff(
     let changes = diff(root(before).as_ref(), root(after).as_ref(), TreeKind::Table, pages).await?;
     let mut out: BTreeMap<ItemPath, FileDiff> = BTreeMap::new();
     for (key, (was, is)) in changes {
-        // One path lies under two keys when its rank changed.
-        let (rank, path) = read_table_key(&key)?;
+        // One path lies under two keys when its rank changed. Parts that only moved are no difference.
+        let (rank, path, None) = read_table_key(&key)? else { continue };
         let entry = out.entry(path).or_default();
         if let Some(was) = was {
             entry.0 = Some((rank, read_file_value(&was)?));
@@ -92,7 +92,26 @@ pub async fn table_diff(
         (Some((from, was)), Some((to, is))) => from != to || !was.same_file(is),
         _ => true,
     });
+    for (path, (was, is)) in &mut out {
+        with_parts(was, before, path, pages).await?;
+        with_parts(is, after, path, pages).await?;
+    }
     Ok(out)
+}
+
+/// Reads the rows of the parts of a content, of which some may be what they were.
+async fn with_parts(
+    of: &mut Option<(Rank, FileRow)>,
+    unit: Option<&UnitRow>,
+    path: &ItemPath,
+    pages: &dyn PageSource,
+) -> Result<()> {
+    if let (Some((rank, row)), Some(unit)) = (of, unit)
+        && matches!(row.content, Content::Parts(_))
+    {
+        *row = file(unit, *rank, path, pages).await?.ok_or_else(|| damaged("a row went away"))?;
+    }
+    Ok(())
 }
 
 /// The current files of a unit only: as a rule one page.

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use futures::StreamExt;
 use peat_ledger::{
     Checkpointing, Commit, Content, ContentRef, Dead, Draft, DraftUnit, FileRow, NewContent, Op, Params, Pieces, Rank,
-    Segment, Stored, TxKind,
+    Segment, Stored, TxKind, format,
 };
 use peat_objects::{Range, Store};
 use peat_types::{ChangeId, Hash, ItemPath, Kind, Result, Seq, TxId, Unit};
 
-use super::bench::{Bench, MapCache};
+use super::bench::{Bench, MapCache, RawPages};
 use super::checkpoint::{checkpoint, cut_off, forced, sync};
 use super::history::{History, files};
 
@@ -87,6 +87,7 @@ async fn a_content_in_parts_is_a_content_like_any_other() {
     let before = bench.memory.keys().iter().filter(|key| key.starts_with("pack/")).count();
     assert!((4..=5).contains(&before), "{before} packs: equal contents are stored once");
     history.note(&bench).await;
+    let before = bench.state.clone();
 
     // It moves to history as it is, is known to others, and its parts go with it.
     let (_, known) = rows(&bench, "model/a").await["x"].clone();
@@ -104,6 +105,15 @@ async fn a_content_in_parts_is_a_content_like_any_other() {
     assert_eq!(parts(&bench, "model/a").await, counts(&[("twin", 0), ("x", 10), ("x!", 0), ("xa/b", 0)]));
     assert_eq!(rows(&bench, "model/a").await["x"].0, Rank::History(7));
     assert_eq!(parts(&bench, "model/b").await, counts(&[("copy", 10)]));
+    // What differs names contents with all their parts.
+    let row = async |state| bench.ledger.unit(state, &unit("model/a"), &bench.cache).await.expect("unit");
+    let (was, is) = (row(&before).await, row(&bench.state).await);
+    let diff = format::table_diff(was.as_ref(), is.as_ref(), &RawPages(bench.memory.clone())).await.expect("diff");
+    assert_eq!(diff.keys().map(ItemPath::as_str).collect::<Vec<_>>(), ["twin", "x", "x-y"]);
+    let (Some((Rank::Current, was)), Some((Rank::History(7), is))) = &diff[&path("x")] else {
+        unreachable!("{diff:?}")
+    };
+    assert_eq!((was.content.blocks().len(), was), (10, is));
     history.note(&bench).await;
     history.holds(&bench.memory).await;
 

@@ -11,7 +11,7 @@ use peat_types::{Error, Hash, Result};
 
 /// A content that a change brings.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct Brought {
     size: u64,
     hash: Hash,
     from: From,
@@ -69,13 +69,13 @@ impl Body {
     }
 }
 
-impl std::convert::From<Bytes> for Kept {
+impl std::convert::From<Bytes> for Brought {
     fn from(bytes: Bytes) -> Self {
         Self { size: bytes.len() as u64, hash: Hash::of(&bytes), from: From::Memory(bytes) }
     }
 }
 
-impl Kept {
+impl Brought {
     pub(super) fn at(body: &Arc<Body>, offset: u64, size: u64, hash: Hash, parts: Vec<Hash>) -> Self {
         Self { size, hash, from: From::Journal { body: body.clone(), offset, parts: parts.into() } }
     }
