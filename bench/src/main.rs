@@ -6,7 +6,9 @@
 
 mod commit;
 mod data;
+mod generate;
 mod measure;
+mod scale;
 mod table;
 mod writers;
 
@@ -48,6 +50,13 @@ struct Options {
 enum Other {
     /// Measures many writers at once on a real server
     Writers(writers::Load),
+    /// Makes a namespace of any size from a seed, through ordinary commits
+    Generate(generate::Generate),
+    /// Measures a large namespace against a small one, and fails when a budget is broken
+    Scale(scale::Scale),
+    /// Carries out one step of it (used by the benchmark itself)
+    #[command(hide = true)]
+    Step(scale::Step),
     /// Is one of the writers (used by the benchmark itself)
     #[command(hide = true)]
     Writer(writers::Worker),
@@ -78,6 +87,21 @@ fn main() -> Result<(), Failure> {
             return Ok(());
         }
         Some(Other::Writer(worker)) => return writers::worker(worker),
+        Some(Other::Generate(generate)) => {
+            let env = peat_types::Env::system(std::env::vars());
+            return runtime()?.block_on(generate.run(&env, &|line| eprintln!("{line}")));
+        }
+        Some(Other::Step(step)) => {
+            let env = peat_types::Env::system(std::env::vars());
+            println!("{}", runtime()?.block_on(step.run(&env))?);
+            return Ok(());
+        }
+        Some(Other::Scale(scale)) => {
+            let (text, broken) = scale.run(&|line| eprintln!("{line}"))?;
+            print!("{text}");
+            scale.out.as_deref().map_or(Ok(()), |out| writers::replace(out, "scale", &text))?;
+            return if broken.is_empty() { Ok(()) } else { Err(broken.join("; ").into()) };
+        }
         Some(Other::Writers(load)) => {
             let text = writers::writers(load)?;
             print!("{text}");

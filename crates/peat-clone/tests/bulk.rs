@@ -248,3 +248,54 @@ async fn names_that_count_as_one_are_refused_within_a_large_change() {
     assert_eq!(error.code(), "path_collision");
     a.clone.commit(change_put("model/00", "model/00/free", "1")).await.unwrap();
 }
+
+/// The budgets of a first clone, at a size that a test can have: they do not depend on it but for the contents.
+#[tokio::test(start_paused = true)]
+async fn a_first_clone_reads_packs_in_few_ranges_and_each_entry_of_the_tail_once() {
+    let world = World::new(7);
+    let a = world.open("a").await;
+    let units = units(130);
+    let file = |n: u64| (format!("data/{n:04}"), Source::from(noise(n, 1000)));
+    a.clone.commit(change_many(&units, (0..2600).map(file).collect())).await.unwrap();
+    assert!(matches!(a.clone.checkpoint(true, true).await.unwrap(), peat_clone::Checkpoint::Done { .. }));
+    for unit in units.iter().take(120) {
+        let change = change_many(std::slice::from_ref(unit), vec![("later".into(), noise(1, 700).into())]);
+        a.clone.commit(change).await.unwrap();
+    }
+    let b = world.open("b").await;
+    let (_, requests) = b.counted(b.pull()).await;
+    assert!(requests.total() <= 140, "{requests}");
+    let opening = Opening { hydration: Hydration::Lazy, ..Opening::default() };
+    let c = world.open_with("c", opening).await;
+    let (_, requests) = c.counted(c.pull()).await;
+    assert!(requests.total() <= 135, "{requests}");
+    assert!(requests.count().bytes_in < 1_000_000, "{requests}");
+    a.pull().await;
+    assert_eq!((a.facts(), a.facts().len()), (b.facts(), 2720));
+    assert_eq!(b.facts(), c.facts());
+    assert_eq!(std::fs::read(b.clone.tree().join("model/07/data/0137")).unwrap(), noise(137, 1000));
+    // What the tail brought along is here at once, the rest on demand.
+    let there = |at: &str| c.clone.tree().join(at).exists();
+    assert!(there("model/07/later") && !there("model/07/data/0137"));
+}
+
+/// A pull that was killed goes on with what is missing.
+#[tokio::test(start_paused = true)]
+async fn what_a_killed_pull_brought_is_not_fetched_again() {
+    let world = World::new(8);
+    let a = world.open("a").await;
+    let file = |n: u64| (format!("data/{n:04}"), Source::from(noise(n, 8000)));
+    a.clone.commit(change_many(&units(4), (0..3000).map(file).collect())).await.unwrap();
+    let b = world.open("b").await;
+    b.killer.arm("pull.tree", 4);
+    let (killed, first) = b.counted(b.killer.run(b.clone.pull(&Scope::All))).await;
+    assert!(killed.is_none());
+    drop(b);
+    let b = world.open("b").await;
+    let (_, second) = b.counted(b.pull()).await;
+    assert_eq!(a.facts(), b.facts());
+    let all = 3000 * 8000;
+    let (first, second) = (first.count().bytes_in, second.count().bytes_in);
+    assert!(second < all - 3 * 512 * 8000 + 500_000, "{first} bytes, then {second}");
+    assert_eq!(std::fs::read(b.clone.tree().join("model/01/data/2997")).unwrap(), noise(2997, 8000));
+}

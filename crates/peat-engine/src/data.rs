@@ -35,6 +35,34 @@ pub struct DataGet {
     pub at: Option<When>,
 }
 
+/// Largest content that is read into memory to be shown.
+const SHOWN: u64 = 8 << 20;
+
+/// A content that is given piece by piece.
+#[derive(Clone, Debug)]
+pub struct LargeContent {
+    clone: LocalClone,
+    item: Item,
+}
+
+impl LargeContent {
+    /// Gives all of it to `take`, piece by piece, each verified.
+    ///
+    /// # Errors
+    /// What `take` says; `Offline` with code `not_local` when it is not here and the store cannot be asked.
+    pub async fn stream(&self, take: &mut (dyn FnMut(&[u8]) -> Result<()> + Send)) -> Result<()> {
+        self.clone.stream(&self.item, take).await
+    }
+
+    /// Makes sure that its file in the tree is complete.
+    ///
+    /// # Errors
+    /// As [`stream`](Self::stream).
+    pub async fn make_local(&self) -> Result<()> {
+        self.clone.file(&self.item).await.map(drop)
+    }
+}
+
 /// What a read is to show.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reading {
@@ -326,10 +354,12 @@ async fn data_view(
     let raw = version.raw.as_ref().ok_or_else(|| {
         Error::damaged(format!("version {} of data '{}' has no content", metadata.version, metadata.name))
     })?;
-    let bytes = if no_content { None } else { Some(shelf.content(raw).await?) };
+    let large = raw.size() > SHOWN && !no_content;
+    let bytes = if no_content || large { None } else { Some(shelf.content(raw).await?) };
     Ok(DataView {
         content: bytes.as_ref().map(|bytes| value_of(&metadata.content_type, bytes)),
         bytes,
+        large: large.then(|| LargeContent { clone: shelf.clone.clone(), item: raw.clone() }),
         id: metadata.id,
         name: metadata.name,
         model_id: definition.id.clone(),

@@ -32,7 +32,7 @@ mod watch;
 mod yaml;
 
 pub use cancel::{Cancel, Reason};
-pub use data::{DataGet, Reading};
+pub use data::{DataGet, LargeContent, Reading};
 pub use datastore::SetupRequest;
 pub use definition::{CreateModel, Definition};
 pub use history::{DiffRequest, LogRequest, RestoreRequest, UndoRequest, When};

@@ -21,6 +21,7 @@ mod tables;
 mod upload;
 mod verify;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -268,6 +269,12 @@ impl Ledger {
         cache: &dyn PageCache,
     ) -> Result<Scoped> {
         Box::pin(scoped::scoped(self, state, list, units, cache)).await
+    }
+
+    /// Entries that tables and contents of `state` lie in, whole: one request for each instead of several. None when they
+    /// are very many.
+    pub async fn entries_of(&self, state: &State, slots: &BTreeSet<Seq>) -> Result<Vec<Entry>> {
+        Box::pin(self.entries_at(state, slots)).await
     }
 
     /// All units of a state.

@@ -568,4 +568,8 @@ pub trait PageCache: Send + Sync {
     fn get(&self, at: &Ref) -> Option<Bytes>;
     /// Keeps a record.
     fn put(&self, at: &Ref, record: &Bytes);
+    /// Keeps many at once.
+    fn put_all(&self, records: &[(Ref, Bytes)]) {
+        records.iter().for_each(|(at, record)| self.put(at, record));
+    }
 }

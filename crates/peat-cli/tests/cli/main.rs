@@ -13,6 +13,7 @@ mod hints;
 mod history;
 mod interrupt;
 mod killed;
+mod large;
 mod licences;
 mod moving;
 mod peers;

@@ -379,6 +379,20 @@ impl Db {
         })
     }
 
+    /// The entry that changed each known unit last.
+    pub(crate) fn unit_seqs(&self) -> Result<BTreeMap<Unit, Seq>> {
+        self.read(|tx| {
+            let mut statement = tx.prepare_cached("SELECT unit, seq FROM units WHERE seq IS NOT NULL").map_err(sql)?;
+            let rows =
+                statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))).map_err(sql)?;
+            rows.map(|row| {
+                let (unit, seq) = row.map_err(sql)?;
+                Ok((unit.parse()?, Seq(uint(seq))))
+            })
+            .collect()
+        })
+    }
+
     /// Keeps the content of an item that is not in the tree, if the item still has it.
     pub(crate) fn keep_bytes(&self, item: &Item, bytes: &Bytes) -> Result<()> {
         self.write(|tx| {

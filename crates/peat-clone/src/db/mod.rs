@@ -20,6 +20,7 @@ pub(crate) use index::{
     Applied, LeaseBytes, NewTable, apply_entries, apply_table, bytes, claimant, collisions, get, in_pack, is_lease,
     items, known, leases, move_rows, twice_claimed,
 };
+pub(crate) use pages::keep as keep_pages;
 pub(crate) use todo::{Todo, done as todo_done, last as last_todo, note};
 
 /// The connection. One per process; never held across an await.

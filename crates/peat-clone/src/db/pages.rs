@@ -66,6 +66,16 @@ impl PageCache for Db {
         .map(Bytes::from)
     }
 
+    fn put_all(&self, records: &[(Ref, Bytes)]) {
+        let kept = self.write(|tx| {
+            records.iter().try_for_each(|(at, record)| insert(tx, at, record))?;
+            sweep(tx)
+        });
+        if let Err(error) = kept {
+            tracing::debug!(%error, "pages not kept");
+        }
+    }
+
     fn put(&self, at: &Ref, record: &Bytes) {
         let sweep_now = self.page_puts.fetch_add(1, Ordering::Relaxed) % SWEEP == SWEEP - 1;
         let kept = self.write(|tx| {

@@ -1,9 +1,9 @@
 //! Pulling: all of the namespace, or some units at one head.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use peat_ledger::{Entry, Follow, Ledger, State, UnitRow};
+use peat_ledger::{Entry, Follow, Ledger, Ref, Segment, State, UnitRow};
 use peat_types::{Result, Seq, Unit};
 
 use super::AtHand;
@@ -65,8 +65,8 @@ impl Inner {
                 self.pulled(from, to, applied, None, &AtHand::entries(entries)).await
             }
             Follow::Jump(state) => {
-                let applied = self.jump(&state, at, true).await?;
-                self.pulled(from, state.seq, applied, None, &AtHand::default()).await
+                let (applied, read) = self.jump(&state, at, true).await?;
+                self.pulled(from, state.seq, applied, None, &AtHand::entries(read)).await
             }
         }
     }
@@ -87,8 +87,9 @@ impl Inner {
                 (entry.state.clone(), vec![entry])
             }
         };
-        let applied = self.jump(&state, at, true).await?;
-        self.pulled(None, state.seq, applied, None, &AtHand::entries(entries)).await
+        let (applied, mut read) = self.jump(&state, at, true).await?;
+        read.extend(entries);
+        self.pulled(None, state.seq, applied, None, &AtHand::entries(read)).await
     }
 
     async fn pulled(
@@ -144,10 +145,10 @@ impl Inner {
     }
 
     /// Takes a whole state over by comparing directories: units with the same last seq are the same.
-    pub(crate) async fn jump(&self, state: &State, at: Moment, listed: bool) -> Result<Applied> {
+    /// Gives the entries that were read for it, whose contents are at hand.
+    pub(crate) async fn jump(&self, state: &State, at: Moment, listed: bool) -> Result<(Applied, Vec<Entry>)> {
         let directory = self.ledger.directory(state, &self.db).await?;
-        let mut local: BTreeMap<Unit, Seq> =
-            self.db.units()?.into_iter().map(|known| (known.unit, known.seq)).collect();
+        let mut local = self.db.unit_seqs()?;
         let mut changed: Vec<(Unit, Option<UnitRow>)> = Vec::new();
         for (unit, row) in directory {
             if local.remove(&unit) != Some(row.last_seq) {
@@ -156,6 +157,10 @@ impl Inner {
         }
         // The directory is the recorded whole: what it does not hold any more was removed by an entry.
         changed.extend(local.into_keys().map(|unit| (unit, None)));
+        let slot = |at: &Ref| if let Segment::Log(seq) = at.segment { Some(seq) } else { None };
+        let tables = changed.iter().filter_map(|(_, row)| row.as_ref()?.table.as_ref());
+        let entries = self.ledger.entries_of(state, &tables.filter_map(slot).collect()).await?;
+        self.db.write(|tx| entries.iter().try_for_each(|entry| db::keep_pages(tx, entry)))?;
         let mut applied = Applied::default();
         let mut rest = &changed[..];
         while !rest.is_empty() {
@@ -173,7 +178,7 @@ impl Inner {
             db::set_head(tx, &NewHead { state, at, listed, mine: false })?;
             db::set_position(tx, state)
         })?;
-        Ok(applied)
+        Ok((applied, entries))
     }
 
     async fn tables(&self, units: &[(Unit, Option<UnitRow>)]) -> Result<Vec<NewTable>> {

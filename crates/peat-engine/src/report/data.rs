@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{RunStatus, schema};
+use crate::LargeContent;
 use crate::record::{Artifacts, Owner, Provenance, RunError};
 
 /// `peat data get`.
@@ -53,12 +54,15 @@ pub struct DataView {
     /// The file in the local tree; that holds the present only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_path: Option<PathBuf>,
-    /// The content, parsed when it is JSON; absent with `--no-content`.
+    /// The content, parsed when it is JSON; absent with `--no-content`, and when it is larger than 8 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<Value>,
     /// The content as it is, for text output.
     #[serde(skip)]
     pub bytes: Option<Bytes>,
+    /// Instead of these, a content that is too large to be held in memory.
+    #[serde(skip)]
+    pub large: Option<LargeContent>,
 }
 
 /// An item of `peat data list`.

@@ -71,7 +71,7 @@ impl Ledger {
             .collect();
         let spans = spans(away.into_iter().collect());
         let away = stream::iter(spans).map(move |span| read_span(self, span)).buffered(AHEAD);
-        let away = away.map_ok(|records| stream::iter(records.into_iter().map(Ok))).try_flatten();
+        let away = away.map_ok(|span| stream::iter(span.records.into_iter().map(Ok))).try_flatten();
         let records = stream::iter(near).chain(away);
         let pieces = records.and_then(move |(at, record)| {
             let users = users.clone();

@@ -28,6 +28,9 @@ pub(super) struct Pages<'a> {
     held: BTreeMap<Segment, Bytes>,
     /// Records fetched ahead.
     fetched: Mutex<BTreeMap<Ref, Bytes>>,
+    /// What was read along with them, by the place of the first byte: what lies between the pages of one level is, more
+    /// often than not, the next one.
+    between: Mutex<BTreeMap<(Segment, u64), Bytes>>,
 }
 
 impl Entry {
@@ -61,7 +64,7 @@ pub(super) fn slice(bytes: &Bytes, off: u64, len: u32) -> Option<Bytes> {
 
 impl<'a> Pages<'a> {
     pub(super) fn new(ledger: &'a Ledger, cache: &'a dyn PageCache) -> Self {
-        Self { ledger, cache, held: BTreeMap::new(), fetched: Mutex::default() }
+        Self { ledger, cache, held: BTreeMap::new(), fetched: Mutex::default(), between: Mutex::default() }
     }
 
     /// Keeps the bytes of an entry, whole or from its start, near.
@@ -87,6 +90,15 @@ impl<'a> Pages<'a> {
     /// Lets go of what was fetched ahead.
     pub(super) fn forget(&self) {
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.between.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// A page that was read along with others.
+    fn between(&self, at: &Ref) -> Option<Bytes> {
+        let between = self.between.lock().unwrap_or_else(PoisonError::into_inner);
+        let ((segment, off), bytes) = between.range(..=(at.segment, at.off)).next_back()?;
+        let record = slice(bytes, at.off - off, at.len).filter(|_| *segment == at.segment)?;
+        format::page_children(&record, at).is_ok().then_some(record)
     }
 
     /// One unit of a state.
@@ -106,10 +118,12 @@ impl<'a> Pages<'a> {
     /// Fetches the pages that are not near, neighbours together.
     pub(super) async fn prefetch(&self, wanted: &[Ref]) -> Result<()> {
         let missing: BTreeSet<Ref> = wanted.iter().filter(|at| self.near(at).is_none()).copied().collect();
-        let records = fetch_pages(self.ledger, missing).await?;
-        for (at, record) in &records {
-            self.cache.put(at, record);
-        }
+        let here: Vec<(Ref, Bytes)> = missing.iter().filter_map(|at| Some((*at, self.between(at)?))).collect();
+        let away = missing.into_iter().filter(|at| here.binary_search_by(|(near, _)| near.cmp(at)).is_err()).collect();
+        let mut records = fetch_pages(self.ledger, away, &self.between).await?;
+        records.extend(here);
+        let records: Vec<(Ref, Bytes)> = records.into_iter().collect();
+        self.cache.put_all(&records);
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner).extend(records);
         Ok(())
     }
@@ -121,7 +135,7 @@ impl PageSource for Pages<'_> {
         if let Some(record) = self.near(at) {
             return Ok(record);
         }
-        let mut records = fetch_pages(self.ledger, BTreeSet::from([*at])).await?;
+        let mut records = fetch_pages(self.ledger, BTreeSet::from([*at]), &Mutex::default()).await?;
         let record = records.remove(at).ok_or_else(|| self.ledger.gone(at))?;
         self.cache.put(at, &record);
         Ok(record)
@@ -143,8 +157,18 @@ impl Ledger {
 }
 
 /// Reads pages and checks them; damaged ones are fetched once more before that is believed.
-async fn fetch_pages(ledger: &Ledger, wanted: BTreeSet<Ref>) -> Result<BTreeMap<Ref, Bytes>> {
-    let mut records = fetch(ledger, wanted).await?;
+async fn fetch_pages(
+    ledger: &Ledger,
+    wanted: BTreeSet<Ref>,
+    between: &Mutex<BTreeMap<(Segment, u64), Bytes>>,
+) -> Result<BTreeMap<Ref, Bytes>> {
+    let reads = spans(wanted).into_iter().map(|span| read_span(ledger, span));
+    let reads: Vec<Span> = stream::iter(reads).buffered(PARALLEL).boxed().try_collect().await?;
+    let mut records = BTreeMap::new();
+    for Span { first, bytes, records: found } in reads {
+        records.extend(found);
+        between.lock().unwrap_or_else(PoisonError::into_inner).insert((first.segment, first.off), bytes);
+    }
     let bad = |records: &BTreeMap<Ref, Bytes>| -> BTreeMap<Ref, Error> {
         records.iter().filter_map(|(at, record)| Some((*at, format::page_children(record, at).err()?))).collect()
     };
@@ -162,13 +186,21 @@ async fn fetch_pages(ledger: &Ledger, wanted: BTreeSet<Ref>) -> Result<BTreeMap<
 /// Reads records, neighbours of one object in one request. What is missing in the store is an error.
 pub(super) async fn fetch(ledger: &Ledger, wanted: BTreeSet<Ref>) -> Result<BTreeMap<Ref, Bytes>> {
     let reads = spans(wanted).into_iter().map(|span| read_span(ledger, span));
-    let reads: Vec<Vec<_>> = stream::iter(reads).buffered(PARALLEL).try_collect().await?;
-    Ok(reads.into_iter().flatten().collect())
+    let reads: Vec<Span> = stream::iter(reads).buffered(PARALLEL).boxed().try_collect().await?;
+    Ok(reads.into_iter().flat_map(|span| span.records).collect())
+}
+
+/// What one request read.
+pub(super) struct Span {
+    first: Ref,
+    bytes: Bytes,
+    /// The records that were asked for.
+    pub(super) records: Vec<(Ref, Bytes)>,
 }
 
 /// Reads the records of one span, which lie in one object, in one request.
-pub(super) async fn read_span(ledger: &Ledger, span: Vec<Ref>) -> Result<Vec<(Ref, Bytes)>> {
-    let Some(first) = span.first().copied() else { return Ok(Vec::new()) };
+pub(super) async fn read_span(ledger: &Ledger, span: Vec<Ref>) -> Result<Span> {
+    let first = span.first().copied().ok_or_else(|| Error::internal("nothing to read"))?;
     let end = span.iter().map(|at| at.off + u64::from(at.len)).max().unwrap_or_default();
     let range = Range::Part { offset: first.off, len: end - first.off };
     let object = ledger.store.get(&key::segment(first.segment), range).await?.ok_or_else(|| ledger.gone(&first))?;
@@ -176,7 +208,8 @@ pub(super) async fn read_span(ledger: &Ledger, span: Vec<Ref>) -> Result<Vec<(Re
         let record = slice(&object.bytes, at.off - first.off, at.len).ok_or_else(|| ledger.gone(&at))?;
         Ok((at, record))
     };
-    span.into_iter().map(record).collect()
+    let records = span.into_iter().map(record).collect::<Result<_>>()?;
+    Ok(Span { first, bytes: object.bytes, records })
 }
 
 /// Records in groups that are read in one request each.

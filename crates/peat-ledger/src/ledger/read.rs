@@ -1,10 +1,12 @@
 //! Reading the log: head, entries, following.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use peat_objects::{List, Meta, Object, Pages, Range};
 use peat_types::{Error, Kind, Mutation, Result, Seq, Timestamp};
 
@@ -21,6 +23,11 @@ const WIDE: u64 = 16;
 const FORWARD: u64 = 512;
 /// More than this is not kept in memory while reading forward.
 const FORWARD_BYTES: usize = 64 << 20;
+
+/// Entries that are read whole at once, bytes that they may have together, and reads in flight.
+const SLOTS: usize = 160;
+const SLOT_BYTES: u64 = 32 << 20;
+const SLOT_READS: usize = 16;
 
 /// What the first bytes of an entry told.
 #[derive(Debug)]
@@ -172,6 +179,17 @@ impl Ledger {
     pub(super) fn written(&self, state: &State, time: Timestamp, meta: &Meta) -> Timestamp {
         let own = self.info.ledger_at(state.seq) == self.info.ledger;
         meta.last_modified.filter(|_| own).unwrap_or(time)
+    }
+
+    /// Several entries, whole, unless they are very many or may be very large: then what is needed of them is read for
+    /// itself. One that is gone is left out; it is missed when something in it is needed.
+    pub(super) async fn entries_at(&self, state: &State, slots: &BTreeSet<Seq>) -> Result<Vec<Entry>> {
+        if slots.len() > SLOTS || state.root.tail > SLOT_BYTES {
+            return Ok(Vec::new());
+        }
+        let reads = slots.iter().map(|seq| self.entry(*seq));
+        let read: Vec<Option<Entry>> = stream::iter(reads).buffered(SLOT_READS).boxed().try_collect().await?;
+        Ok(read.into_iter().flatten().collect())
     }
 
     pub(super) fn unreadable(&self, key: &str, error: Error) -> Error {

@@ -33,10 +33,18 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     let request =
         DataGet { model, name, version: args.version, no_content: args.no_content, fresh: args.fresh, at: args.at };
     let view = cx.repo()?.data_get(&request).await?;
-    match &view.bytes {
-        // A program that reads the pipe wants the content and nothing else.
-        Some(bytes) if !cx.printer.is_json() && !cx.settings.terminal_out => cx.printer.bytes(bytes)?,
-        _ => cx.report(&view)?,
+    // A program that reads the pipe wants the content and nothing else.
+    let (printer, piped) = (&cx.printer, !cx.printer.is_json() && !cx.settings.terminal_out);
+    match (&view.bytes, &view.large) {
+        (Some(bytes), _) if piped => cx.printer.bytes(bytes)?,
+        (_, Some(large)) if piped => large.stream(&mut |bytes| printer.bytes(bytes)).await?,
+        (_, large) => {
+            // The report names its file.
+            if let Some(large) = large.as_ref().filter(|_| view.content_path.is_some()) {
+                large.make_local().await?;
+            }
+            cx.report(&view)?;
+        }
     }
     Ok(Exit::Success)
 }
