@@ -96,8 +96,8 @@ impl<'a> Pages<'a> {
     /// A page that was read along with others.
     fn between(&self, at: &Ref) -> Option<Bytes> {
         let between = self.between.lock().unwrap_or_else(PoisonError::into_inner);
-        let ((segment, off), bytes) = between.range(..=(at.segment, at.off)).next_back()?;
-        let record = slice(bytes, at.off - off, at.len).filter(|_| *segment == at.segment)?;
+        let ((_, off), bytes) = between.range((at.segment, 0)..=(at.segment, at.off)).next_back()?;
+        let record = slice(bytes, at.off - off, at.len)?;
         format::page_children(&record, at).is_ok().then_some(record)
     }
 
