@@ -1,6 +1,6 @@
 //! What a command is given: settings, printer, environment, and the way to its repo.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::printer::{Printer, Render};
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::stats::Stats;
-use crate::traced::TracedStores;
+use crate::traced::{PricesSeen, TracedStores};
 
 /// Name of the hidden subcommand under which this executable supervises the program of a method.
 pub(crate) const SUPERVISE: &str = "supervise";
@@ -30,7 +30,10 @@ pub(crate) struct Context {
     /// Whether what is running ends itself when asked to.
     graceful: Cell<bool>,
     meter: Meter,
+    prices: PricesSeen,
     started: Duration,
+    /// The repo the command works on, once it asked for it.
+    repo: OnceCell<Repo>,
 }
 
 impl Context {
@@ -43,7 +46,9 @@ impl Context {
             cancel: Cancel::default(),
             graceful: Cell::new(false),
             meter: Meter::default(),
+            prices: PricesSeen::default(),
             started,
+            repo: OnceCell::new(),
         }
     }
 
@@ -59,13 +64,19 @@ impl Context {
         let printer = self.printer.clone();
         let warn = Some(Warn::new(move |line| printer.warning(line)));
         let options = OpenOptions { meter: Some(self.meter.clone()), warn, ..OpenOptions::default() };
-        host.stores = Arc::new(TracedStores(Arc::new(Real { options })));
+        host.stores = Arc::new(TracedStores { inner: Arc::new(Real { options }), prices: self.prices.clone() });
         Ok(host)
     }
 
     /// The repo this command works on.
     pub fn repo(&self) -> Result<Repo> {
-        Repo::find(self.host()?)
+        let repo = Repo::find(self.host()?)?;
+        Ok(self.repo.get_or_init(|| repo).clone())
+    }
+
+    /// The repo, for a command that must work when its marker is damaged.
+    pub async fn damaged_repo(&self) -> Result<Repo> {
+        Repo::find_damaged(self.host()?).await
     }
 
     /// Runs an asynchronous command. Only commands that need a runtime pay for one.
@@ -151,8 +162,20 @@ impl Context {
 
     /// What the command cost so far, when `--stats` asks for it.
     pub fn stats(&self) -> Option<Stats> {
-        let elapsed = self.env.monotonic().saturating_sub(self.started);
-        self.settings.stats.then(|| Stats::new(&self.meter.snapshot(), elapsed))
+        self.settings.stats.then(|| Stats::new(&self.meter.snapshot(), self.elapsed(), self.prices.get()))
+    }
+
+    /// Remembers what the command cost, for `status`. A database that is busy or gone is no reason to complain.
+    pub fn remember_cost(&self, command: &str) {
+        if let Some(repo) = self.repo.get()
+            && let Err(error) = repo.note_spent(command, &self.meter.snapshot(), self.elapsed())
+        {
+            tracing::debug!(%error, "the cost of this command is not remembered");
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.env.monotonic().saturating_sub(self.started)
     }
 }
 

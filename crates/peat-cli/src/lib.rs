@@ -54,6 +54,7 @@ fn answer(args: &[OsString], env: Env) -> Exit {
         return complete::answer(args, &Context::new(settings.clone(), Printer::new(&settings), env));
     }
     let matches = command().color(settings::colour(args, &env)).try_get_matches_from(args);
+    let name = matches.as_ref().map(name).unwrap_or_default();
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(refusal) => return error::usage(&refusal, &Printer::before_parsing(args, &env)),
@@ -61,8 +62,21 @@ fn answer(args: &[OsString], env: Env) -> Exit {
     let settings = Settings::resolve(cli.global, &env);
     logging::start(&settings);
     let context = Context::new(settings.clone(), Printer::new(&settings), env);
-    commands::dispatch(cli.command, &context).unwrap_or_else(|error| {
+    let exit = commands::dispatch(cli.command, &context).unwrap_or_else(|error| {
         context.printer.error(&error);
         Exit::of(&error)
-    })
+    });
+    context.remember_cost(&name);
+    exit
+}
+
+/// The words of a command, without what it was given.
+fn name(matches: &clap::ArgMatches) -> String {
+    let mut words = Vec::new();
+    let mut next = matches.subcommand();
+    while let Some((word, of)) = next {
+        words.push(word);
+        next = of.subcommand();
+    }
+    words.join(" ")
 }

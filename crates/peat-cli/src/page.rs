@@ -155,6 +155,11 @@ pub(crate) fn millis(ms: u64) -> String {
     }
 }
 
+/// An amount of money for people.
+pub(crate) fn dollars(usd: f64) -> String {
+    if usd < 0.01 { format!("${usd:.6}") } else { format!("${usd:.2}") }
+}
+
 /// A list of names, or a dash.
 pub(crate) fn names<S: AsRef<str>>(list: &[S]) -> String {
     if list.is_empty() {

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use peat_engine::Prices;
 use peat_objects::{Counts, Op};
 use serde::Serialize;
 
-use crate::page::{bytes, count, millis};
+use crate::page::{bytes, count, dollars, millis};
 
 /// Requests and bytes of one command, as its store counted them.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -19,11 +20,14 @@ pub(crate) struct Stats {
     pub duration_ms: u64,
     /// Requests by operation, those that were made.
     pub operations: BTreeMap<Op, u64>,
+    /// Dollars for the requests at list price, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimated_usd: Option<f64>,
 }
 
 impl Stats {
     /// What was counted in `elapsed`.
-    pub fn new(counted: &Counts, elapsed: Duration) -> Self {
+    pub fn new(counted: &Counts, elapsed: Duration, prices: Option<Prices>) -> Self {
         let mut operations = BTreeMap::new();
         for (op, _, count) in counted.rows() {
             *operations.entry(op).or_default() += count.requests;
@@ -34,6 +38,7 @@ impl Stats {
             bytes_sent: total.bytes_out,
             bytes_received: total.bytes_in,
             operations,
+            estimated_usd: prices.map(|prices| prices.estimate(counted)),
             duration_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
         }
     }
@@ -45,6 +50,7 @@ impl Stats {
         }
         Self {
             operations: self.operations,
+            estimated_usd: self.estimated_usd.zip(other.estimated_usd).map(|(ours, theirs)| ours + theirs),
             requests: self.requests + other.requests,
             bytes_sent: self.bytes_sent + other.bytes_sent,
             bytes_received: self.bytes_received + other.bytes_received,
@@ -61,6 +67,7 @@ impl fmt::Display for Stats {
             let list: Vec<String> = self.operations.iter().map(|(op, count)| format!("{count} {op}")).collect();
             write!(f, " ({})", list.join(", "))?;
         }
-        write!(f, ", {sent} sent, {received} received, {}", millis(self.duration_ms))
+        write!(f, ", {sent} sent, {received} received, {}", millis(self.duration_ms))?;
+        self.estimated_usd.map_or(Ok(()), |usd| write!(f, ", about {}", dollars(usd)))
     }
 }

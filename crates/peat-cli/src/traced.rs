@@ -1,28 +1,48 @@
 //! A store whose requests are logged one by one, for `-vv`.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use peat_engine::{Datastore, Opened, Opener};
+use peat_engine::{Datastore, Opened, Opener, Prices};
 use peat_objects::{Created, List, Meta, Object, Page, Range, Store};
 use peat_types::{Env, Result};
 use serde_json::Value;
 
 /// Opens stores that log what is asked of them.
-pub(crate) struct TracedStores(pub Arc<dyn Opener>);
+pub(crate) struct TracedStores {
+    pub inner: Arc<dyn Opener>,
+    pub prices: PricesSeen,
+}
+
+/// The prices of the stores that a command opened, while they are the same. Clones share what they saw.
+#[derive(Clone, Default)]
+pub(crate) struct PricesSeen(Arc<Mutex<Option<Option<Prices>>>>);
+
+impl PricesSeen {
+    /// Those of every request so far, if they are known.
+    pub fn get(&self) -> Option<Prices> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).flatten()
+    }
+
+    fn see(&self, prices: Option<Prices>) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *seen = Some(seen.map_or(prices, |before| before.filter(|_| before == prices)));
+    }
+}
 
 #[async_trait]
 impl Opener for TracedStores {
     fn open(&self, settings: &Datastore, env: &Env) -> Result<Opened> {
-        let opened = self.0.open(settings, env)?;
+        let opened = self.inner.open(settings, env)?;
+        self.prices.see(Prices::of(settings, env));
         tracing::info!(url = opened.url, "store opened");
         Ok(Opened { store: Arc::new(Traced { inner: opened.store, env: env.clone() }), ..opened })
     }
 
     async fn probe(&self, store: &Arc<dyn Store>, env: &Env) -> Result<Value> {
-        self.0.probe(store, env).await
+        self.inner.probe(store, env).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! The doctor: cheap looks at everything that is local, and one at the head.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use peat_types::{Error, Kind, Result};
 
@@ -8,15 +8,23 @@ use crate::db;
 use crate::handle::Inner;
 use crate::sync::Look;
 use crate::tree::Glance;
-use crate::{Finding, Hydration, PendingStatus};
+use crate::{Finding, Hydration, Item, PendingStatus, Repair};
 
 /// How many names a finding shows.
 const SHOWN: usize = 5;
 
 fn finding(check: &'static str, problem: Option<String>, fine: impl Into<String>, hint: &str) -> Finding {
     match problem {
-        None => Finding { check, passed: true, message: fine.into(), hint: None },
-        Some(message) => Finding { check, passed: false, message, hint: Some(hint.to_owned()) },
+        None => Finding { check, passed: true, message: fine.into(), hint: None, repair: None },
+        Some(message) => Finding { check, passed: false, message, hint: Some(hint.to_owned()), repair: None },
+    }
+}
+
+impl Finding {
+    /// With what would help, unless all is well.
+    fn with_repair(mut self, repair: Repair) -> Self {
+        self.repair = (!self.passed).then_some(repair);
+        self
     }
 }
 
@@ -27,7 +35,8 @@ fn some(names: &[String]) -> String {
 }
 
 impl Inner {
-    pub(crate) async fn doctor(&self) -> Result<Vec<Finding>> {
+    /// `deep` reads and hashes the files of the tree, too.
+    pub(crate) async fn doctor(&self, deep: bool) -> Result<Vec<Finding>> {
         let mut out = vec![self.check_identity()];
         let index = self
             .db
@@ -43,7 +52,7 @@ impl Inner {
         out.push(self.check_journal()?);
         if healthy {
             out.push(self.check_head().await);
-            out.push(self.check_tree()?);
+            out.push(self.check_tree(deep)?);
             out.push(self.check_claims()?);
             out.push(self.check_leases()?);
         }
@@ -85,7 +94,10 @@ impl Inner {
         }
         let problem = (!problems.is_empty()).then(|| problems.join("; "));
         let hint = "'peat datastore sync --push' commits what can be; 'peat pending list' shows all";
-        Ok(finding("journal", problem, "no pending changes", hint))
+        let undecided = rows.iter().any(|row| row.status != PendingStatus::Parked);
+        let found = finding("journal", problem, "no pending changes", hint);
+        // A change that was refused is a person's to decide.
+        Ok(if undecided { found.with_repair(Repair::Settle) } else { found })
     }
 
     /// One request.
@@ -111,36 +123,48 @@ impl Inner {
         finding("head", problem, fine, hint)
     }
 
-    fn check_tree(&self) -> Result<Finding> {
-        let mut known: BTreeMap<String, Glance> = BTreeMap::new();
+    fn check_tree(&self, deep: bool) -> Result<Finding> {
+        let mut known: BTreeSet<String> = BTreeSet::new();
         let (mut missing, mut altered) = (Vec::new(), Vec::new());
         for unit in self.db.units()? {
             for item in self.db.read(|tx| db::items(tx, &unit.unit, ""))? {
                 if db::is_lease(&item.path) {
                     continue;
                 }
+                known.insert(item.path.to_string());
                 let glance = self.tree.glance(&item)?;
-                let path = item.path.to_string();
-                match glance {
-                    Glance::SameSize => {}
-                    Glance::Missing if self.options.hydration == Hydration::Lazy => {}
-                    Glance::Missing => missing.push(path.clone()),
-                    Glance::OtherSize => altered.push(path.clone()),
+                let fine = match glance {
+                    Glance::SameSize => !deep || self.tree.read(&item)?.is_some(),
+                    Glance::Missing => self.options.hydration == Hydration::Lazy,
+                    Glance::OtherSize => false,
+                };
+                if fine || !self.shown(&item)? {
+                    continue;
                 }
-                known.insert(path, glance);
+                if glance == Glance::Missing { missing.push(item) } else { altered.push(item) }
             }
         }
-        let foreign: Vec<String> = self.tree.walk()?.into_iter().filter(|path| !known.contains_key(path)).collect();
+        let foreign: Vec<String> = self.tree.walk()?.into_iter().filter(|path| !known.contains(path)).collect();
+        let names = |items: &[Item]| -> Vec<String> { items.iter().map(|item| item.path.to_string()).collect() };
         let mut problems = Vec::new();
-        for (names, what) in [(&missing, "missing"), (&altered, "altered"), (&foreign, "foreign")] {
+        for (names, what) in [(names(&missing), "missing"), (names(&altered), "altered"), (foreign.clone(), "foreign")]
+        {
             if !names.is_empty() {
-                problems.push(format!("{what}: {}", some(names)));
+                problems.push(format!("{what}: {}", some(&names)));
             }
         }
         let problem = (!problems.is_empty()).then(|| problems.join("; "));
         let hint = "missing and altered files are written again when they are read; foreign ones are ignored, and may be \
                     deleted";
-        Ok(finding("tree", problem, format!("{} files are in place", known.len()), hint))
+        let how = if deep { "" } else { ", by name and size" };
+        missing.append(&mut altered);
+        Ok(finding("tree", problem, format!("{} files are in place{how}", known.len()), hint)
+            .with_repair(Repair::Tree { wrong: missing, foreign }))
+    }
+
+    /// Whether the tree shows this item at its path: where two units claim one, only the first of them.
+    fn shown(&self, item: &Item) -> Result<bool> {
+        Ok(self.db.read(|tx| db::claimant(tx, &item.path))?.is_some_and(|shown| shown.unit == item.unit))
     }
 
     fn check_claims(&self) -> Result<Finding> {
@@ -161,7 +185,8 @@ impl Inner {
         }
         let problem =
             (!stale.is_empty()).then(|| format!("held by processes of this clone that are gone: {}", some(&stale)));
-        Ok(finding("leases", problem, format!("{held} leases are held"), "'peat datastore sync --push' releases them"))
+        Ok(finding("leases", problem, format!("{held} leases are held"), "'peat datastore sync --push' releases them")
+            .with_repair(Repair::Settle))
     }
 }
 

@@ -17,8 +17,8 @@ use crate::journal::Journal;
 use crate::lease::Runs;
 use crate::tree::Tree;
 use crate::{
-    Adopt, Change, Committed, Event, Finding, Item, LeaseInfo, NewChange, NewNamespace, NewRun, Options, Pending,
-    Planner, Pulled, Run, Scope, Settled, UnitInfo, Watch, WatchOptions,
+    Adopt, Change, Committed, Event, Finding, Item, LeaseInfo, Local, NewChange, NewNamespace, NewRun, Options,
+    Pending, Planner, Pulled, Repair, Run, Scope, Settled, Spent, UnitInfo, Watch, WatchOptions,
 };
 
 /// How long an opening waits for another one of the same folder.
@@ -256,6 +256,12 @@ impl LocalClone {
         self.0.leases()
     }
 
+    /// Like [`Self::leases`], with the records that have not been read yet.
+    pub async fn all_leases(&self) -> Result<Vec<LeaseInfo>> {
+        Box::pin(self.0.read_leases()).await?;
+        self.0.leases()
+    }
+
     /// Takes the lease of a unit from whoever holds it and frees it; what its run left is marked as interrupted.
     /// `None` when it was free.
     pub async fn force_release(&self, unit: &Unit) -> Result<Option<Committed>> {
@@ -264,7 +270,38 @@ impl LocalClone {
 
     /// Checks the clone. Cheap: sizes are compared, contents are not hashed, one request at most.
     pub async fn doctor(&self) -> Result<Vec<Finding>> {
-        Box::pin(self.0.doctor()).await
+        Box::pin(self.0.doctor(false)).await
+    }
+
+    /// Like [`Self::doctor`], but reads and hashes every file of the tree.
+    pub async fn examine(&self) -> Result<Vec<Finding>> {
+        Box::pin(self.0.doctor(true)).await
+    }
+
+    /// Puts right what findings named; says what was done. Doing it again does nothing.
+    pub async fn repair(&self, findings: &[Finding]) -> Result<Vec<String>> {
+        let mut repairs: Vec<Repair> = Vec::new();
+        for repair in findings.iter().filter_map(|finding| finding.repair.as_ref()) {
+            if !repairs.contains(repair) {
+                repairs.push(repair.clone());
+            }
+        }
+        Box::pin(self.0.carry_out(&repairs)).await
+    }
+
+    /// Remembers what a command cost.
+    pub fn note_spent(&self, spent: &Spent) -> Result<()> {
+        self.0.db.note_spent(spent)
+    }
+
+    /// What the last commands cost, newest first.
+    pub fn spent(&self) -> Result<Vec<Spent>> {
+        self.0.db.spent()
+    }
+
+    /// How much of what is known is on this machine. Looks at every file of the tree; no request.
+    pub fn local(&self) -> Result<Local> {
+        self.0.local_share()
     }
 
     /// Checks the ledger in the store.

@@ -19,6 +19,7 @@ mod lease;
 mod moving;
 mod options;
 mod planner;
+mod repair;
 mod report;
 mod sync;
 mod tree;
@@ -33,7 +34,7 @@ pub use lease::{Capability, Grant, LeaseMode, NewRun, Run};
 pub use moving::Standing;
 pub use options::{Durability, Event, Holder, Hydration, NewNamespace, Options, Reporter, Silent};
 pub use planner::{Interrupted, Plan, PlanContent, PlanOp, Planner, Refusal, View};
-pub use report::{Finding, LeaseInfo};
+pub use report::{Finding, LeaseInfo, Local, Repair, Spent};
 pub use watch::{Jumped, Watch, WatchOptions, Watched, WatchedChange};
 
 // What a caller needs to read the answers of this room.

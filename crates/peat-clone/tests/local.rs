@@ -152,6 +152,51 @@ async fn opening_what_is_not_there_says_so() {
     assert!(world.memory.keys().is_empty());
 }
 
+/// Nothing that is only here goes; what was done stays done.
+#[tokio::test(start_paused = true)]
+async fn a_repair_does_what_the_doctor_showed_and_nothing_the_second_time() {
+    let world = World::new(12);
+    let a = world.open("a").await;
+    for n in 1..=3 {
+        a.clone.commit(change_bytes("model/x", &format!("data/{n}"), noise(n, 3000))).await.unwrap();
+    }
+    a.pull().await;
+    let tree = a.clone.tree();
+    std::fs::remove_file(tree.join("data/1")).unwrap();
+    std::fs::write(tree.join("data/2"), noise(9, 3000)).unwrap();
+    // A folder of somebody's own where an item belongs, and a file beside.
+    std::fs::remove_file(tree.join("data/3")).unwrap();
+    std::fs::create_dir(tree.join("data/3")).unwrap();
+    std::fs::write(tree.join("data/3/mine"), "mine").unwrap();
+    std::fs::write(tree.join("data/foreign"), "mine too").unwrap();
+    drop(a.begin("model/z").await.unwrap());
+    let of = |findings: &[peat_clone::Finding], check: &str| {
+        findings.iter().find(|finding| finding.check == check).unwrap().clone()
+    };
+    let quick = of(&a.clone.doctor().await.unwrap(), "tree");
+    assert!(!quick.message.contains("data/2"), "same size: {quick:?}");
+    let findings = a.clone.examine().await.unwrap();
+    let shown = of(&findings, "tree");
+    assert!(shown.message.contains("data/2"), "{shown:?}");
+    assert_eq!(shown.repair.unwrap().to_string(), "write 3 files again, move 2 files out of the tree");
+    // Put right by somebody else meanwhile: left alone.
+    std::fs::write(tree.join("data/1"), noise(1, 3000)).unwrap();
+    let done = a.clone.repair(&findings).await.unwrap();
+    assert_eq!(done.len(), 3, "{done:?}");
+    assert!(done[1].starts_with("wrote 2 files again"), "{done:?}");
+    for n in 1..=3 {
+        assert_eq!(std::fs::read(tree.join(format!("data/{n}"))).unwrap(), noise(n, 3000), "{n}");
+    }
+    let aside = world.dir("a").join("aside");
+    let aside = std::fs::read_dir(aside).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(std::fs::read_to_string(aside.join("data/3/mine")).unwrap(), "mine");
+    assert_eq!(std::fs::read_to_string(aside.join("data/foreign")).unwrap(), "mine too");
+    let again = a.clone.examine().await.unwrap();
+    assert!(again.iter().all(|finding| finding.passed), "{again:?}");
+    assert!(a.clone.repair(&again).await.unwrap().is_empty());
+    assert!(a.clone.repair(&findings).await.unwrap().is_empty(), "old evidence moves nothing");
+}
+
 /// No request from the second opening on.
 #[tokio::test(start_paused = true)]
 async fn opening_makes_no_request() {

@@ -1,8 +1,10 @@
 //! The datastore as a whole: setting it up, synchronising, looking into its ledger.
 
+mod doctor;
 mod extension;
 mod maintain;
 mod namespaces;
+mod policy;
 mod setup;
 
 use peat_clone::{LogQuery, Scope};
@@ -10,17 +12,18 @@ use peat_objects::{List, Pages};
 use peat_types::{Result, Seq, Timestamp};
 
 use crate::Repo;
-use crate::repo::Place;
 use crate::report::{
-    DatastoreStatus, DoctorFinding, DoctorReport, LedgerCat, LedgerLs, LedgerObject, LedgerVerify, SyncReport,
+    DatastoreStatus, DoctorFinding, LedgerCat, LedgerLs, LedgerObject, LedgerVerify, LocalContents, SyncReport,
 };
 use crate::status::pending_change;
 
+pub use doctor::{Diagnosis, Examination};
 pub use setup::SetupRequest;
 
 impl Repo {
-    /// `peat datastore status`.
-    pub async fn datastore_status(&self) -> Result<DatastoreStatus> {
+    /// `peat datastore status`; with `size` the objects of the namespace are counted, which takes one LIST for each
+    /// thousand.
+    pub async fn datastore_status(&self, size: bool) -> Result<DatastoreStatus> {
         let (clone, place) = self.opened().await?;
         let began = self.host().env.monotonic();
         let newest = clone.log(&LogQuery::newest(1)).await;
@@ -29,6 +32,8 @@ impl Repo {
             Ok(page) => (true, "the store answers".to_owned(), page.lines.first().map(|line| line.seq)),
             Err(error) => (false, error.chain().join(": "), clone.head()?),
         };
+        let size = if size && healthy { Some(self.store_size(place).await?) } else { None };
+        let local = clone.local()?;
         Ok(DatastoreStatus {
             kind: place.opened.kind.to_owned(),
             url: place.opened.url.clone(),
@@ -39,7 +44,18 @@ impl Repo {
             message,
             latency_ms: healthy.then(|| u64::try_from(latency.as_millis()).unwrap_or(u64::MAX)),
             head,
+            position: clone.position()?,
+            pending: clone.pending()?.len() as u64,
+            leases: clone.leases()?.iter().filter(|info| info.lease.held).count() as u64,
             hydration: place.hydration_name().to_owned(),
+            contents: LocalContents {
+                items: local.items,
+                bytes: local.bytes,
+                local_items: local.local_items,
+                local_bytes: local.local_bytes,
+            },
+            size,
+            recent: self.recent_costs(clone)?,
         })
     }
 
@@ -130,6 +146,7 @@ impl Repo {
                 passed: false,
                 message,
                 hint: Some(hint).filter(|h| !h.is_empty()),
+                repair: None,
             })
             .collect();
         Ok(LedgerVerify {
@@ -140,37 +157,6 @@ impl Repo {
             passed: findings.is_empty(),
             findings,
         })
-    }
-
-    /// `peat doctor datastores`; `probe` tries what the store can do, too.
-    pub async fn doctor_datastores(&self, probe: bool) -> Result<DoctorReport> {
-        let (clone, place) = self.opened().await?;
-        let mut health_findings: Vec<DoctorFinding> = clone
-            .doctor()
-            .await?
-            .into_iter()
-            .map(|f| DoctorFinding { check: f.check.to_owned(), passed: f.passed, message: f.message, hint: f.hint })
-            .collect();
-        if probe {
-            health_findings.push(self.probed(place).await?);
-        }
-        let passed = health_findings.iter().all(|f| f.passed);
-        Ok(DoctorReport {
-            overall_status: if passed { "pass" } else { "fail" }.to_owned(),
-            datastore_type: place.opened.kind.to_owned(),
-            health_findings,
-            warnings: Vec::new(),
-        })
-    }
-
-    /// What the store can do now. It may have been replaced or reconfigured since it was set up.
-    async fn probed(&self, place: &Place) -> Result<DoctorFinding> {
-        let store = place.opened.within(place.namespace.as_str())?;
-        let (passed, message, hint) = match self.host().stores.probe(&store, &self.host().env).await {
-            Ok(_) => (true, format!("{} does what a ledger needs", place.opened.url), None),
-            Err(error) => (false, error.chain().join(": "), error.hints().first().cloned()),
-        };
-        Ok(DoctorFinding { check: "probe".to_owned(), passed, message, hint })
     }
 
     /// When the clone was last brought up to date.

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod cancel;
+mod cost;
 mod data;
 mod datastore;
 mod definition;
@@ -14,11 +15,13 @@ mod foreign;
 mod history;
 mod host;
 pub mod input;
+mod locks;
 mod models;
 mod names;
 mod outputs;
 mod paths;
 mod planner;
+mod prices;
 mod process;
 mod record;
 mod repo;
@@ -33,13 +36,14 @@ mod yaml;
 
 pub use cancel::{Cancel, Reason};
 pub use data::{DataGet, LargeContent, Reading};
-pub use datastore::SetupRequest;
+pub use datastore::{Diagnosis, Examination, SetupRequest};
 pub use definition::{CreateModel, Definition};
 pub use history::{DiffRequest, LogRequest, RestoreRequest, UndoRequest, When};
 pub use host::{Beats, Host, Patience};
 pub use names::normalize_type;
 pub use outputs::OutputDataGet;
 pub use peat_clone::Params;
+pub use prices::Prices;
 pub use process::supervise;
 pub use record::{Artifacts, DataArtifact, Metadata, Output, Owner, Provenance, RunError};
 pub use repo::{Datastore, InitRequest, LOCAL, MARKER, Marker, Repo};

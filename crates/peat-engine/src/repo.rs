@@ -53,6 +53,28 @@ impl Repo {
         Ok(Self(Arc::new(Inner { host, root, marker, clone: OnceCell::new(), foreign: None })))
     }
 
+    /// Like [`Self::find`], for commands that must work when something is broken: of a marker that cannot be read whole
+    /// what can be is used. An id that is missing is read from the store.
+    ///
+    /// # Errors
+    /// Those of [`Self::find`] when too little can be read.
+    pub async fn find_damaged(host: Host) -> Result<Self> {
+        let error = match Self::find(host.clone()) {
+            Ok(repo) => return Ok(repo),
+            Err(error) => error,
+        };
+        let Ok(root) = find::root(&host) else { return Err(error) };
+        let Some(mut marker) = Marker::salvage(&root, &error) else { return Err(error) };
+        if marker.repo_id.is_empty() {
+            let owner = match &marker.datastore {
+                Some(datastore) => open::owner(&host, datastore).await?,
+                None => open::private_owner(&host, &root).await,
+            };
+            marker.repo_id = owner.ok_or(error)?;
+        }
+        Ok(Self(Arc::new(Inner { host, root, marker, clone: OnceCell::new() })))
+    }
+
     /// Makes a repository: marker, `models/`, ignore section, and the private ledger in `.peat/store`.
     ///
     /// # Errors

@@ -3,10 +3,12 @@
 //! Field names are those of the command-line specification (`camelCase`). [`json`] gives the machine form: the same
 //! fields with `schema` in front, so that a script can tell what it is looking at.
 
+mod cost;
 mod data;
 mod history;
 mod model;
 mod pending;
+mod policy;
 mod repo;
 mod run;
 mod store;
@@ -15,6 +17,7 @@ mod watch;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+pub use cost::{CommandCost, LocalContents, StoreSize};
 pub use data::{
     DataGroup, DataItem, DataList, DataVersion, DataVersions, DataView, OutputData, OutputLogs, OutputRow,
     OutputSearch, OutputView,
@@ -28,6 +31,7 @@ pub use model::{
     ModelValidated, ModelValidatedAll, ModelView, SpecView, TypeName, TypeSearch, TypeView, Validation, Warning,
 };
 pub use pending::{PendingChange, PendingDone, PendingList, PendingShow};
+pub use policy::{DatastorePolicy, Role};
 pub use repo::{GitignoreAction, InitReport};
 pub use run::{Artifact, CancelReport, CancelledRun, RunReport, RunStatus};
 pub use store::{

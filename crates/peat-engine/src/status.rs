@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use peat_clone::{Adopt, Change, LeaseInfo, LocalClone, Pending, PendingStatus, Scope};
-use peat_types::{ChangeId, Error, Kind, Result};
+use peat_clone::{Adopt, Change, LeaseInfo, LocalClone, Pending, PendingStatus};
+use peat_types::{ChangeId, Error, Result};
 use serde_json::{Value, json};
 
 use crate::history::model_of;
 use crate::report::{
-    CancelReport, CancelledRun, LockHolder, LockReleased, LockStatus, PendingChange, PendingDone, PendingList,
-    PendingShow, StatusReport,
+    CancelReport, CancelledRun, LockHolder, PendingChange, PendingDone, PendingList, PendingShow, StatusReport,
 };
 use crate::run::LocalRuns;
 use crate::{Repo, duration};
@@ -20,7 +19,7 @@ const CANCEL_WAIT: Duration = Duration::from_secs(15);
 /// Largest text content that `pending show` shows.
 const SHOW_MAX: usize = 4096;
 
-type Names = HashMap<String, String>;
+pub(crate) type Names = HashMap<String, String>;
 
 pub(crate) fn pending_change(names: &Names, pending: Pending) -> PendingChange {
     let status = match pending.status {
@@ -47,7 +46,7 @@ pub(crate) fn pending_change(names: &Names, pending: Pending) -> PendingChange {
     }
 }
 
-fn holder(names: &Names, info: LeaseInfo) -> LockHolder {
+pub(crate) fn holder(names: &Names, info: LeaseInfo) -> LockHolder {
     let lease = info.lease;
     LockHolder {
         model_name: model_of(names, &info.unit),
@@ -63,7 +62,7 @@ fn holder(names: &Names, info: LeaseInfo) -> LockHolder {
     }
 }
 
-fn held(clone: &LocalClone, names: &Names) -> Result<Vec<LockHolder>> {
+pub(crate) fn held(clone: &LocalClone, names: &Names) -> Result<Vec<LockHolder>> {
     Ok(clone.leases()?.into_iter().filter(|info| info.lease.held).map(|info| holder(names, info)).collect())
 }
 
@@ -202,58 +201,6 @@ impl Repo {
         let id = self.pending_id(wanted).await?;
         self.clone_of().await?.drop_change(id).await?;
         Ok(PendingDone { change: id, status: "dropped".to_owned(), seq: None })
-    }
-
-    /// `peat datastore lock status`. Asks the store first; when that is not possible the notes say how old it is.
-    pub async fn lock_status(&self) -> Result<LockStatus> {
-        let (clone, place) = self.opened().await?;
-        let mut notes = Vec::new();
-        match clone.pull(&Scope::All).await {
-            Ok(_) => {}
-            Err(error) if error.kind() == Kind::Offline => {
-                notes.push(format!("the store cannot be reached, this is what the clone knew: {error}"));
-            }
-            Err(error) => return Err(error),
-        }
-        let leases = held(clone, &self.model_names()?)?;
-        Ok(LockStatus {
-            held: !leases.is_empty(),
-            info: leases.first().cloned(),
-            leases,
-            datastore_type: place.opened.kind.to_owned(),
-            notes,
-        })
-    }
-
-    /// `peat datastore lock release --force`, of one model or of everything that is held.
-    ///
-    /// # Errors
-    /// `Invalid` without `force`.
-    pub async fn lock_release(&self, model: Option<&str>, force: bool) -> Result<LockReleased> {
-        if !force {
-            return Err(Error::invalid("a lease is only taken away with --force").with_hint(
-                "'peat datastore lock status' shows the holder; 'peat datastore lock release --force' ends its claim, and \
-                 its results will be refused",
-            ));
-        }
-        let clone = self.clone_of().await?;
-        let names = self.model_names()?;
-        let wanted = model.map(|model| self.definition(model).and_then(|d| d.unit())).transpose()?;
-        let scope = wanted.clone().map_or(Scope::All, |unit| Scope::Units(vec![unit]));
-        clone.pull(&scope).await?;
-        let mut held = clone.leases()?;
-        held.retain(|info| info.lease.held && wanted.as_ref().is_none_or(|unit| *unit == info.unit));
-        let mut previous = None;
-        for info in held {
-            if clone.force_release(&info.unit).await?.is_some() && previous.is_none() {
-                previous = Some(holder(&names, info));
-            }
-        }
-        Ok(LockReleased {
-            released: previous.is_some(),
-            reason: previous.is_none().then(|| "nothing was held".to_owned()),
-            previous_holder: previous,
-        })
     }
 
     /// `peat model cancel`: ends runs of this machine, of one model or all.

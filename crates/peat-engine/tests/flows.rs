@@ -166,7 +166,7 @@ async fn two_machines_share_one_history() {
     assert_eq!(pulled.mode, "pull");
     assert_eq!(repo_a.data_get(&get("result")).await.unwrap().version, 2);
     assert!(!bob.dir.path().join(".peat").exists());
-    let status = repo_b.datastore_status().await.unwrap();
+    let status = repo_b.datastore_status(false).await.unwrap();
     assert!(status.healthy && !status.private);
 }
 

@@ -198,7 +198,7 @@ async fn a_folder_can_be_shared() {
     repo_b.sync(true, false).await.unwrap();
     let data = repo_b.data_get(&get("result")).await.unwrap();
     assert_eq!(data.content.unwrap(), json!({"n": 1}));
-    assert_eq!(repo_b.datastore_status().await.unwrap().hydration, "lazy");
+    assert_eq!(repo_b.datastore_status(false).await.unwrap().hydration, "lazy");
     // The disk is not mounted: nothing is taken for an empty store.
     fs::rename(store.path().join("new"), store.path().join("gone")).unwrap();
     assert!(repo_b.sync(true, false).await.is_err());
@@ -219,7 +219,7 @@ async fn the_ledger_can_be_looked_into() {
     assert!(repo.ledger_cat("log/nothing").await.is_err());
     let verified = repo.ledger_verify(true).await.unwrap();
     assert!(verified.passed && verified.entries >= 3, "{verified:?}");
-    let doctor = repo.doctor_datastores(false).await.unwrap();
+    let doctor = repo.doctor(peat_engine::Examination::default()).await.unwrap().report;
     assert_eq!(doctor.overall_status, "pass", "{doctor:?}");
     let other = tempfile::tempdir().unwrap();
     copy(ann.dir.path(), other.path());

@@ -64,22 +64,22 @@ async fn each_cause_has_its_line() {
         (
             Do::Get,
             denied(),
-            "Denied[denied] get s3://bucket/peat/default/ns.json: status 403 AccessDenied: Access Denied (request request-0) (hint: the right s3:GetObject on 'bucket/…' (for this prefix) is needed) (hint: without the right s3:ListBucket on 'bucket' a missing object is refused like this too)",
+            "Denied[denied] get s3://bucket/peat/default/ns.json: status 403 AccessDenied: Access Denied (request request-0) (hint: the right s3:GetObject on 'bucket/…' (for this prefix) is needed) (hint: without the right s3:ListBucket on 'bucket' a missing object is refused like this too) (hint: 'peat datastore policy --role reader' prints a policy that is enough)",
         ),
         (
             Do::List,
             denied(),
-            "Denied[denied] list s3://bucket/peat/default/log/: status 403 AccessDenied: Access Denied (request request-0) (hint: the right s3:ListBucket on the bucket 'bucket' (for this prefix) is needed)",
+            "Denied[denied] list s3://bucket/peat/default/log/: status 403 AccessDenied: Access Denied (request request-0) (hint: the right s3:ListBucket on the bucket 'bucket' (for this prefix) is needed) (hint: 'peat datastore policy --role reader' prints a policy that is enough)",
         ),
         (
             Do::Create,
             denied(),
-            "Denied[denied] create s3://bucket/peat/default/ns.json: status 403 AccessDenied: Access Denied (request request-0) (hint: the right s3:PutObject on 'bucket/…' (for this prefix) is needed)",
+            "Denied[denied] create s3://bucket/peat/default/ns.json: status 403 AccessDenied: Access Denied (request request-0) (hint: the right s3:PutObject on 'bucket/…' (for this prefix) is needed) (hint: 'peat datastore policy --role writer' prints a policy that is enough)",
         ),
         (
             Do::Delete,
             denied(),
-            "Denied[denied] delete s3://bucket/peat/default/ns.json: status 403 AccessDenied: Access Denied (request request-0) (hint: the right s3:DeleteObject on 'bucket/…' (for this prefix) is needed)",
+            "Denied[denied] delete s3://bucket/peat/default/ns.json: status 403 AccessDenied: Access Denied (request request-0) (hint: the right s3:DeleteObject on 'bucket/…' (for this prefix) is needed) (hint: 'peat datastore policy --role gc' prints a policy that is enough)",
         ),
         (
             Do::Get,

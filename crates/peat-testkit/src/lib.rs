@@ -6,6 +6,7 @@ pub mod clock;
 pub mod cloud;
 pub mod conformance;
 pub mod explore;
+pub mod iam;
 pub mod liars;
 pub mod proxy;
 pub mod raw;

@@ -8,6 +8,7 @@ pub(crate) mod script;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -25,6 +26,7 @@ use tokio::sync::Notify;
 pub use script::{Canned, Fault};
 
 use crate::background::Background;
+use crate::iam::{Ask, Policy};
 use crate::liars::Lie;
 use crate::tls::ServerTls;
 use bucket::Buckets;
@@ -58,6 +60,25 @@ impl Logged {
         self.path.trim_start_matches('/').split_once('/').map_or("", |(_, key)| key)
     }
 
+    /// What a policy says to it. Who may not list the bucket does not get to know that an object is missing; that
+    /// question is asked without a prefix.
+    fn allowed_by(&self, policy: &Policy, there: bool) -> bool {
+        let bucket = format!("arn:aws:s3:::{BUCKET}");
+        let prefix =
+            self.query.split('&').find_map(|pair| pair.strip_prefix("prefix=")).map(|text| text.replace("%2F", "/"));
+        let list = |prefix| Ask { action: "s3:ListBucket", resource: bucket.clone(), prefix };
+        let action = match (self.key(), &self.method) {
+            ("", &Method::GET | &Method::HEAD) => return policy.allows(&list(prefix.as_deref())),
+            (_, &Method::GET | &Method::HEAD) => "s3:GetObject",
+            (_, &Method::PUT) => "s3:PutObject",
+            (_, &Method::DELETE) => "s3:DeleteObject",
+            _ => return false,
+        };
+        let resource = format!("{bucket}/{}", self.key());
+        policy.allows(&Ask { action, resource, prefix: None })
+            && (there || action != "s3:GetObject" || policy.allows(&list(None)))
+    }
+
     /// A header as text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
@@ -71,12 +92,16 @@ struct Control {
     headers: Vec<(HeaderName, HeaderValue)>,
     /// Everything outside this prefix is denied.
     allowed: Option<String>,
+    policy: Option<Policy>,
     old: bool,
 }
 
 impl Control {
-    /// Why a request does not even get to the script.
-    fn refusal(&self, request: &Logged) -> Option<Canned> {
+    /// Why a request does not even get to the script. `there`: its object exists.
+    fn refusal(&self, request: &Logged, there: bool) -> Option<Canned> {
+        if self.policy.as_ref().is_some_and(|policy| !request.allowed_by(policy, there)) {
+            return Some(Canned::error(403, "AccessDenied", "Access Denied"));
+        }
         let listed = request.query.split('&').find_map(|pair| pair.strip_prefix("prefix=")).unwrap_or_default();
         let subject = if request.key().is_empty() { listed.replace("%2F", "/") } else { request.key().to_owned() };
         if self.allowed.as_ref().is_some_and(|allowed| !subject.starts_with(allowed)) {
@@ -215,6 +240,16 @@ impl S3Server {
         self.shared.control().allowed = Some(prefix.to_owned());
     }
 
+    /// From now on allows what the policy allows, or everything.
+    pub fn enforce(&self, policy: Option<Policy>) {
+        self.shared.control().policy = policy;
+    }
+
+    /// Lets everything that is stored have been written this much earlier.
+    pub fn age(&self, by: Duration) {
+        self.shared.buckets.age(by);
+    }
+
     /// Tells a lie from now on, or the truth again.
     pub fn set_lie(&self, lie: Option<Lie>) {
         self.shared.control().old = lie == Some(Lie::OldS3);
@@ -286,8 +321,9 @@ async fn answer(
         status: None,
     };
     let (number, fault) = {
+        let there = shared.buckets.holds(BUCKET, logged.key());
         let mut control = shared.control();
-        let refusal = control.refusal(&logged).map(Fault::Reply);
+        let refusal = control.refusal(&logged, there).map(Fault::Reply);
         let fault = refusal.or_else(|| control.script.next(&logged.method, logged.key()));
         control.log.push(logged);
         (control.log.len() - 1, fault)

@@ -1,3 +1,5 @@
+use clap::ValueEnum;
+use peat_engine::Examination;
 use peat_types::Result;
 
 use crate::context::Context;
@@ -9,19 +11,57 @@ use peat_engine::report::{DoctorFinding, DoctorReport};
 /// Check repo, clone and store; says what is wrong and what helps
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// datastores: leave the definitions in models/ out
+    #[arg(value_enum, value_name = "WHAT", hide_possible_values = true)]
+    what: Option<What>,
     /// Try again what the store can do, as setup does: some thirty small objects are written and removed
     #[arg(long)]
     probe: bool,
+    /// Read and hash every file of the clone
+    #[arg(long)]
+    deep: bool,
+    /// Put right what was found, after asking: nothing that is only on this machine is removed
+    #[arg(long)]
+    repair: bool,
+    /// With --repair: do not ask
+    #[arg(short, long, requires = "repair")]
+    yes: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum What {
+    Datastores,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
-    let report = cx.repo()?.doctor_datastores(args.probe).await?;
-    cx.report(&report)?;
+    let repo = cx.repo()?;
+    // What is altered is only seen by reading.
+    let how = Examination { definitions: args.what.is_none(), probe: args.probe, deep: args.deep || args.repair };
+    let found = repo.doctor(how).await?;
+    let repairs: Vec<&str> = found.report.health_findings.iter().filter_map(|f| f.repair.as_deref()).collect();
+    if !args.repair || repairs.is_empty() {
+        return end(&found.report, cx);
+    }
+    if !cx.printer.is_json() {
+        cx.report(&found.report)?;
+    }
+    if !cx.confirmed(args.yes, &format!("Shall this be done: {}?", repairs.join("; ")))? {
+        cx.declined()?;
+        return Ok(Exit::Failure);
+    }
+    end(&repo.doctor_repair(&found, how).await?, cx)
+}
+
+fn end(report: &DoctorReport, cx: &Context) -> Result<Exit> {
+    cx.report(report)?;
     Ok(if report.overall_status == "pass" { Exit::Success } else { Exit::Failure })
 }
 
 impl Render for DoctorReport {
     fn render(&self, page: &mut Page) {
+        for line in &self.repaired {
+            page.field("repaired", line);
+        }
         findings(&self.health_findings, page);
         page.warnings(&self.warnings);
     }
@@ -34,6 +74,9 @@ pub(crate) fn findings(findings: &[DoctorFinding], page: &mut Page) {
         page.line(format_args!("{verdict}  {}: {}", finding.check, finding.message));
         if let Some(hint) = &finding.hint {
             page.line(format_args!("    hint: {hint}"));
+        }
+        if let Some(repair) = &finding.repair {
+            page.line(format_args!("    'peat doctor --repair' would {repair}"));
         }
     }
 }

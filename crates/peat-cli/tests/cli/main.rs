@@ -4,9 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod bad_input;
+mod claims;
+mod costs;
 mod data;
 mod definitions;
 mod demo;
+mod doctor;
 mod failing;
 mod grammar;
 mod hints;
@@ -15,8 +18,10 @@ mod interrupt;
 mod killed;
 mod large;
 mod licences;
+mod locks;
 mod moving;
 mod peers;
+mod policies;
 mod repos;
 mod runs;
 mod sandbox;

@@ -37,6 +37,8 @@ const COMMANDS: &[&str] = &[
     "datastore status --json",
     "datastore sync --json",
     "datastore lock status --json",
+    "datastore policy s3://bucket/prefix --role writer --json",
+    "datastore policy gs://bucket --role reader --json",
     "pending list --json",
     "ledger ls --json",
     "ledger verify --json",

@@ -174,12 +174,12 @@ fn set(tx: &Transaction<'_>, key: &str, value: impl ToSql) -> Result<()> {
     statement.execute(params![key, value]).map(drop).map_err(sql)
 }
 
-fn get_json<T: serde::de::DeserializeOwned>(tx: &Transaction<'_>, key: &str) -> Result<Option<T>> {
+pub(super) fn get_json<T: serde::de::DeserializeOwned>(tx: &Transaction<'_>, key: &str) -> Result<Option<T>> {
     // An unreadable time is an unknown one.
     Ok(get::<String>(tx, key)?.and_then(|text| serde_json::from_str(&text).ok()))
 }
 
-fn set_json(tx: &Transaction<'_>, key: &str, value: &impl Serialize) -> Result<()> {
+pub(super) fn set_json(tx: &Transaction<'_>, key: &str, value: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string(value).map_err(|e| Error::internal("cannot write JSON").with_source(e))?;
     set(tx, key, text)
 }

@@ -6,6 +6,7 @@ mod index;
 mod observed;
 mod open;
 mod pages;
+mod spent;
 mod todo;
 
 use std::path::{Path, PathBuf};

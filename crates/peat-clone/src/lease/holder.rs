@@ -27,6 +27,19 @@ impl Inner {
         Ok(out)
     }
 
+    /// Fetches the lease records that are not here, which a lazy clone leaves out otherwise.
+    pub(crate) async fn read_leases(&self) -> Result<()> {
+        let mut missing = Vec::new();
+        for item in self.db.read(db::leases)? {
+            if self.local(&item)?.is_none() {
+                missing.push(item);
+            }
+        }
+        let rows: Vec<_> = missing.iter().map(|item| &item.row).collect();
+        let contents = self.ledger.contents(&rows, &[]).await?;
+        missing.iter().zip(&contents).try_for_each(|(item, bytes)| self.db.keep_bytes(item, bytes))
+    }
+
     pub(crate) async fn force_release(&self, unit: &Unit) -> Result<Option<Committed>> {
         Box::pin(self.base(std::slice::from_ref(unit), Look::Now)).await?;
         match self.lease(unit).await? {

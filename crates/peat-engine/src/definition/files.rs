@@ -140,6 +140,29 @@ impl<'a> Library<'a> {
         }
     }
 
+    /// Id and name of each definition that cannot be used, as far as a look at its lines tells them. Best effort: what
+    /// cannot be listed or read is not there.
+    pub fn broken(&self) -> Vec<(String, String)> {
+        let mut found = Found::default();
+        let candidates = self.candidates(&mut found.warnings).unwrap_or_default();
+        let mut broken = Vec::new();
+        for candidate in candidates {
+            let Ok(bytes) = fs::read(&candidate.path) else { continue };
+            let text = String::from_utf8_lossy(&bytes);
+            if Definition::parse(&text, &candidate.rel, candidate.path.clone(), &candidate.folder).is_ok() {
+                continue;
+            }
+            let field = |name: &str| {
+                let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+                Some(value.trim().trim_matches(['"', '\'']).to_owned())
+            };
+            let id = field("id").filter(|id| uuid::Uuid::try_parse(id).is_ok());
+            let stem = candidate.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            broken.extend(id.map(|id| (id, field("name").unwrap_or_else(|| stem.to_owned()))));
+        }
+        broken
+    }
+
     fn candidates(&self, warnings: &mut Vec<Warning>) -> Result<Vec<Candidate>> {
         let mut out = Vec::new();
         let folder = self.folder();

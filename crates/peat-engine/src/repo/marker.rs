@@ -23,6 +23,8 @@ pub struct Marker {
     pub datastore: Option<Datastore>,
     /// The whole document.
     pub doc: Map<String, Value>,
+    /// What keeps it from being read whole, in a marker of [`Marker::salvage`].
+    pub damage: Option<String>,
 }
 
 /// `datastore` in the marker.
@@ -115,8 +117,42 @@ impl Marker {
             None | Some(Value::Null) => None,
             Some(value) => Some(datastore(value)?),
         };
-        Ok(Self { version, repo_id, datastore, doc })
+        Ok(Self { version, repo_id, datastore, doc, damage: None })
     }
+
+    /// What can be read of a marker that [`Self::read`] refuses with `why`; its id is empty when it is not there. `None`
+    /// when it does not say where the datastore is.
+    pub(super) fn salvage(root: &Path, why: &Error) -> Option<Self> {
+        let text = files::read(&root.join(MARKER)).ok()??;
+        let doc: Map<String, Value> = yaml::from_str(&text, MARKER).ok()?;
+        let text = |name: &str| doc.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let repo_id = Some(text("repoId")).filter(|id| uuid::Uuid::try_parse(id).is_ok()).unwrap_or_default();
+        let datastore = match doc.get("datastore") {
+            None | Some(Value::Null) => None,
+            Some(value) => Some(salvaged(value)?),
+        };
+        Some(Self { version: text("peatVersion"), repo_id, datastore, damage: Some(why.chain().join(": ")), doc })
+    }
+}
+
+/// A datastore without the settings that cannot be what they must be. Where it is must be known, and in which namespace.
+fn salvaged(value: &Value) -> Option<Datastore> {
+    let fields = value.as_object()?;
+    let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
+    let store = Datastore {
+        url: text("url")?,
+        namespace: match fields.get("namespace") {
+            None | Some(Value::Null) => None,
+            Some(slug) => Some(slug.as_str()?.to_owned()),
+        },
+        endpoint: text("endpoint"),
+        region: text("region"),
+        path_style: fields.get("pathStyle").and_then(Value::as_bool),
+        profile: text("profile"),
+        hydration: text("hydration").filter(|hydration| hydration == "lazy"),
+        rest: Map::new(),
+    };
+    store.namespace().is_ok().then_some(store)
 }
 
 fn datastore(value: &Value) -> Result<Datastore> {

@@ -162,9 +162,13 @@ pub(super) async fn private_owner(host: &Host, root: &Path) -> Option<String> {
     if !root.join(LOCAL).join("store").is_dir() {
         return None;
     }
-    let opened = host.stores.open(&private(root).ok()?, &host.env).ok()?;
-    let store = opened.within(Namespace::default().as_str()).ok()?;
-    let info = store.get("ns.json", peat_objects::Range::All).await.ok()??;
-    let info: peat_clone::NsInfo = serde_json::from_slice(&info.bytes).ok()?;
-    Some(info.owner)
+    owner(host, &private(root).ok()?).await.ok()?
+}
+
+/// The repository that a namespace belongs to, when there is one that can be read.
+pub(super) async fn owner(host: &Host, datastore: &Datastore) -> Result<Option<String>> {
+    let opened = host.stores.open(datastore, &host.env)?;
+    let store = opened.within(datastore.namespace()?.as_str())?;
+    let Some(info) = store.get("ns.json", peat_objects::Range::All).await? else { return Ok(None) };
+    Ok(serde_json::from_slice::<peat_clone::NsInfo>(&info.bytes).ok().map(|info| info.owner))
 }

@@ -6,7 +6,7 @@ use peat_types::{CloneId, LedgerId, Namespace, Seq, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{PendingChange, Warning, schema};
+use super::{CommandCost, LocalContents, PendingChange, StoreSize, Warning, schema};
 
 /// Who holds a lease.
 #[derive(Clone, Debug, Serialize)]
@@ -250,8 +250,22 @@ pub struct DatastoreStatus {
     /// Newest entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<Seq>,
+    /// Up to where everything has been seen here; absent before the first whole pull.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub position: Option<Seq>,
+    /// Changes of this machine that are not in the log.
+    pub pending: u64,
+    /// Leases held, as far as known here.
+    pub leases: u64,
     /// `full` or `lazy`.
     pub hydration: String,
+    /// How much of the contents is on this machine.
+    pub contents: LocalContents,
+    /// What the namespace holds in the store, when it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<StoreSize>,
+    /// What the last commands cost, newest first.
+    pub recent: Vec<CommandCost>,
 }
 
 /// `peat datastore sync`.
@@ -368,6 +382,9 @@ pub struct DoctorFinding {
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// What `peat doctor --repair` would do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repair: Option<String>,
 }
 
 /// `peat ledger verify`.
@@ -482,6 +499,9 @@ pub struct DoctorReport {
     pub datastore_type: String,
     /// What was looked at.
     pub health_findings: Vec<DoctorFinding>,
+    /// What `--repair` did, before this was looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub repaired: Vec<String>,
     /// What deserves attention.
     pub warnings: Vec<Warning>,
 }

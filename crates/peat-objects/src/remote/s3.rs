@@ -270,6 +270,12 @@ impl Dialect for S3 {
                 "without the right s3:ListBucket on '{bucket}' a missing object is refused like this too"
             ));
         }
+        let policy = match op {
+            Op::Get | Op::List => "'peat datastore policy --role reader' prints a policy that is enough",
+            Op::Create | Op::Put => "'peat datastore policy --role writer' prints a policy that is enough",
+            Op::Delete => "'peat datastore policy --role gc' prints a policy that is enough",
+        };
+        hints.push(policy.to_owned());
         hints
     }
 }

@@ -60,6 +60,14 @@ impl Buckets {
         self.state().buckets.get(bucket).map(|bucket| bucket.keys().cloned().collect()).unwrap_or_default()
     }
 
+    pub(super) fn holds(&self, bucket: &str, key: &str) -> bool {
+        self.state().buckets.get(bucket).is_some_and(|bucket| bucket.contains_key(key))
+    }
+
+    pub(super) fn age(&self, by: Duration) {
+        self.state().buckets.values_mut().flat_map(BTreeMap::values_mut).for_each(|stored| stored.at -= by);
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

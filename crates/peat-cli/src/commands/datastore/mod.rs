@@ -2,6 +2,7 @@ mod catalog;
 mod gc;
 mod lock;
 mod namespace;
+mod policy;
 mod setup;
 mod status;
 mod sync;
@@ -33,6 +34,7 @@ enum Sub {
     Namespaces(namespace::list::Args),
     Catalog(catalog::Args),
     Gc(gc::Args),
+    Policy(policy::Args),
 }
 
 pub(crate) fn run(args: Args, cx: &Context) -> Result<Exit> {
@@ -47,5 +49,6 @@ pub(crate) fn run(args: Args, cx: &Context) -> Result<Exit> {
         Some(Sub::Namespaces(args)) => cx.block_on(namespace::list::run(args, cx)),
         Some(Sub::Catalog(args)) => catalog::run(args, cx),
         Some(Sub::Gc(args)) => cx.block_on(gc::run(args, cx)),
+        Some(Sub::Policy(args)) => policy::run(args, cx),
     }
 }

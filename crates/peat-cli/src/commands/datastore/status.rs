@@ -3,16 +3,20 @@ use peat_types::Result;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::page::Page;
-use crate::page::millis;
+use crate::page::{bytes, count, dollars, millis};
 use crate::printer::Render;
-use peat_engine::report::DatastoreStatus;
+use peat_engine::report::{CommandCost, DatastoreStatus};
 
 /// Show the store, and whether it answers
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Count what the namespace holds in the store: one LIST for each thousand objects
+    #[arg(long)]
+    size: bool,
+}
 
-pub(crate) async fn run(_: Args, cx: &Context) -> Result<Exit> {
-    let report = cx.repo()?.datastore_status().await?;
+pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    let report = cx.repo()?.datastore_status(args.size).await?;
     cx.report(&report)?;
     Ok(if report.healthy { Exit::Success } else { Exit::Failure })
 }
@@ -27,5 +31,45 @@ impl Render for DatastoreStatus {
         page.field("health", format_args!("{health}: {}", self.message));
         page.optional("answered in", self.latency_ms.map(millis));
         page.optional("head", self.head);
+        page.optional("complete to", self.position);
+        let here = &self.contents;
+        page.field(
+            "contents here",
+            format_args!(
+                "{} of {}, {} of {}",
+                here.local_items,
+                count(here.items, "item"),
+                bytes(here.local_bytes),
+                bytes(here.bytes)
+            ),
+        );
+        if let Some(size) = &self.size {
+            page.field("in the store", format_args!("{}, {}", count(size.objects, "object"), bytes(size.bytes)));
+        }
+        if self.pending > 0 {
+            page.field("pending", format_args!("{}: 'peat pending list'", count(self.pending, "change")));
+        }
+        if self.leases > 0 {
+            page.field("leases", format_args!("{}: 'peat datastore lock status'", count(self.leases, "lease")));
+        }
+        costs(&self.recent, page);
+    }
+}
+
+/// What the last commands cost.
+fn costs(recent: &[CommandCost], page: &mut Page) {
+    for cost in recent {
+        let price = cost.estimated_usd.map(|usd| format!(", about {}", dollars(usd))).unwrap_or_default();
+        page.field(
+            "cost",
+            format_args!(
+                "{}: {}, {} sent, {} received, {}{price}",
+                cost.command,
+                count(cost.requests, "request"),
+                bytes(cost.bytes_sent),
+                bytes(cost.bytes_received),
+                millis(cost.duration_ms)
+            ),
+        );
     }
 }

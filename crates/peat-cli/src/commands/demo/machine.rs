@@ -55,13 +55,13 @@ impl<'a> Machine<'a> {
         let (counted, began) = (self.meter.snapshot(), self.cx.env.monotonic());
         let (outcome, passed) = does.await?;
         let took = self.cx.env.monotonic().saturating_sub(began);
-        let cost = Stats::new(&self.meter.since(&counted), took);
+        let cost = Stats::new(&self.meter.since(&counted), took, None);
         Ok(Step { who: self.name, command: format!("peat {command}"), outcome, passed, cost })
     }
 
     /// What it asked of the store since `earlier`, for steps that two machines take at once.
     pub fn cost(&self, earlier: &peat_objects::Counts, took: Duration) -> Stats {
-        Stats::new(&self.meter.since(earlier), took)
+        Stats::new(&self.meter.since(earlier), took, None)
     }
 
     /// Its counter now.

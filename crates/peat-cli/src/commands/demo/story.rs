@@ -107,7 +107,7 @@ fn take_git_files(ann: &Machine<'_>, bob: &Machine<'_>, told: &mut Told<'_>) -> 
         command: "git clone … ops".to_owned(),
         outcome: "marker and definitions, nothing else".to_owned(),
         passed: true,
-        cost: Stats::new(&peat_objects::Counts::default(), took),
+        cost: Stats::new(&peat_objects::Counts::default(), took, None),
     })
 }
 

@@ -9,8 +9,8 @@ use peat_types::{Error, Kind, Namespace, Result};
 
 use crate::store::Opened;
 
-/// Folders of a ledger.
-const LEDGER: [&str; 4] = ["log/", "pack/", "tx/", "beat/"];
+/// Folders of a ledger, and that of a probe that was killed or may not delete.
+const LEDGER: [&str; 5] = ["log/", "pack/", "tx/", "beat/", "probe/"];
 /// Names that the datastores of swamp have at the root of a bucket or of a namespace.
 const SWAMP: [&str; 7] = [
     ".datastore-index.json",

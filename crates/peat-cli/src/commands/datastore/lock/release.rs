@@ -9,7 +9,7 @@ use peat_engine::report::LockReleased;
 /// Take a lease away from its holder
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only this model; every held lease when left out
+    /// Only this model, by name, id or unit; every held lease when left out
     #[arg(long)]
     model: Option<String>,
     /// Required: the holder may still be running, and what it did outside happens twice if run again
@@ -18,7 +18,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
-    cx.report(&cx.repo()?.lock_release(args.model.as_deref(), args.force).await?)?;
+    cx.report(&cx.damaged_repo().await?.lock_release(args.model.as_deref(), args.force).await?)?;
     Ok(Exit::Success)
 }
 

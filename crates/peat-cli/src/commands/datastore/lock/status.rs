@@ -12,7 +12,7 @@ use peat_engine::report::LockStatus;
 pub(crate) struct Args {}
 
 pub(crate) async fn run(_: Args, cx: &Context) -> Result<Exit> {
-    cx.report(&cx.repo()?.lock_status().await?)?;
+    cx.report(&cx.damaged_repo().await?.lock_status().await?)?;
     Ok(Exit::Success)
 }
 
@@ -28,5 +28,8 @@ impl Render for LockStatus {
             ]
         });
         page.table(&["model", "holder", "since", "ttl", ""], rows.collect(), "No lease is held.");
+        for note in &self.notes {
+            page.line(note);
+        }
     }
 }

@@ -1,0 +1,115 @@
+//! Putting a clone in order: what the doctor showed, and nothing else.
+
+use std::path::{Component, Path};
+
+use peat_types::{Error, ItemPath, Result};
+
+use crate::db;
+use crate::files;
+use crate::handle::Inner;
+use crate::tree::Glance;
+use crate::{Item, Local, Repair};
+
+/// Folder of files that were found in the tree and belong to no item.
+const ASIDE: &str = "aside";
+
+impl Inner {
+    /// What was done, one line each. Whatever was put right meanwhile is left alone.
+    pub(crate) async fn carry_out(&self, repairs: &[Repair]) -> Result<Vec<String>> {
+        let mut done = Vec::new();
+        for repair in repairs {
+            match repair {
+                Repair::Tree { wrong, foreign } => {
+                    // First, for they may lie where an item belongs.
+                    done.extend(self.move_aside(foreign)?);
+                    done.extend(self.write_again(wrong).await?);
+                }
+                Repair::Settle => {
+                    let settled = self.settle().await?;
+                    let (sent, freed) = (settled.committed.len(), settled.interrupted.len());
+                    if sent + freed > 0 {
+                        done.push(format!("committed {sent} changes, ended {freed} runs of processes that are gone"));
+                    }
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    async fn write_again(&self, wrong: &[Item]) -> Result<Option<String>> {
+        let mut written = 0_usize;
+        for item in wrong {
+            let now = self.db.read(|tx| db::get(tx, &item.unit, &item.path))?;
+            // It moved on, or somebody read it, since the doctor looked.
+            if now.is_some_and(|now| now.row.hash == item.row.hash) && self.tree.read(item)?.is_none() {
+                let bytes = self.content(item).await?;
+                // A small content comes from the index, and nobody wrote its file then.
+                if self.tree.read(item)?.is_none() && self.shown_here(item)? {
+                    self.tree.write(&self.env, item, &bytes)?;
+                }
+                written += 1;
+            }
+        }
+        Ok((written > 0).then(|| format!("wrote {written} files again")))
+    }
+
+    fn shown_here(&self, item: &Item) -> Result<bool> {
+        Ok(self.db.read(|tx| db::claimant(tx, &item.path))?.is_some_and(|now| now.row.hash == item.row.hash))
+    }
+
+    fn move_aside(&self, foreign: &[String]) -> Result<Option<String>> {
+        let folder = self.options.dir.join(ASIDE).join(self.env.now().as_millis().to_string());
+        let mut moved = 0_usize;
+        for name in foreign {
+            let relative = Path::new(name);
+            let plain = relative.components().all(|part| matches!(part, Component::Normal(_)));
+            let item = name.parse::<ItemPath>().ok();
+            let claimed = match &item {
+                Some(path) => self.db.read(|tx| db::claimant(tx, path))?.is_some(),
+                None => false,
+            };
+            if plain && !claimed {
+                moved += usize::from(move_file(self.tree.root(), &folder, relative)?);
+            }
+        }
+        Ok((moved > 0).then(|| format!("moved {moved} files out of the tree, to {}", folder.display())))
+    }
+
+    /// How much is here, by names and sizes.
+    pub(crate) fn local_share(&self) -> Result<Local> {
+        let mut sum = Local::default();
+        for unit in self.db.units()? {
+            for item in
+                self.db.read(|tx| db::items(tx, &unit.unit, ""))?.iter().filter(|item| !db::is_lease(&item.path))
+            {
+                sum.items += 1;
+                sum.bytes += item.row.size;
+                if matches!(item.row.content, peat_ledger::Content::Tiny(_))
+                    || self.tree.glance(item)? == Glance::SameSize
+                {
+                    sum.local_items += 1;
+                    sum.local_bytes += item.row.size;
+                }
+            }
+        }
+        Ok(sum)
+    }
+}
+
+/// Whether it was still there.
+fn move_file(root: &Path, aside: &Path, relative: &Path) -> Result<bool> {
+    let (from, to) = (root.join(relative), aside.join(relative));
+    let folder = to.parent().unwrap_or(aside);
+    std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
+    match std::fs::rename(&from, &to) {
+        Ok(()) => {}
+        Err(e) if files::absent(&e) => return Ok(false),
+        Err(e) => return Err(Error::io("move", &from, e)),
+    }
+    // The folders it was in, as far as they are empty now.
+    let mut dir = from.parent();
+    while let Some(at) = dir.filter(|dir| *dir != root && std::fs::remove_dir(dir).is_ok()) {
+        dir = at.parent();
+    }
+    Ok(true)
+}

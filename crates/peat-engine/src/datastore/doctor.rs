@@ -1,0 +1,147 @@
+//! The doctor: repo, clone and store, looked at from here. Evidence first; what is changed is what was shown.
+
+use peat_clone::{Finding, LocalClone};
+use peat_objects::{List, Range};
+use peat_types::{Result, Timestamp};
+
+use crate::Repo;
+use crate::repo::Place;
+use crate::report::{DoctorFinding, DoctorReport};
+
+/// Stores refuse requests whose time is further off than this.
+const SKEW_MS: i64 = 15 * 60 * 1000;
+
+/// How hard to look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Examination {
+    /// Read the definitions in `models/`, too.
+    pub definitions: bool,
+    /// Try again what the store can do, as setup does.
+    pub probe: bool,
+    /// Read and hash every file of the tree.
+    pub deep: bool,
+}
+
+/// What the doctor found.
+#[derive(Clone, Debug)]
+pub struct Diagnosis {
+    /// For people and scripts.
+    pub report: DoctorReport,
+    findings: Vec<Finding>,
+}
+
+impl Repo {
+    /// `peat doctor`.
+    pub async fn doctor(&self, how: Examination) -> Result<Diagnosis> {
+        let (clone, place) = self.opened().await?;
+        let findings = if how.deep { clone.examine().await? } else { clone.doctor().await? };
+        let mut health_findings: Vec<DoctorFinding> = findings.iter().map(shown).collect();
+        if how.definitions {
+            health_findings.push(self.check_definitions()?);
+        }
+        health_findings.extend(self.check_store(clone, place).await);
+        if how.probe {
+            health_findings.push(self.probed(place).await?);
+        }
+        let passed = health_findings.iter().all(|f| f.passed);
+        let report = DoctorReport {
+            overall_status: if passed { "pass" } else { "fail" }.to_owned(),
+            datastore_type: place.opened.kind.to_owned(),
+            health_findings,
+            repaired: Vec::new(),
+            warnings: Vec::new(),
+        };
+        Ok(Diagnosis { report, findings })
+    }
+
+    /// `peat doctor --repair`: puts right what a diagnosis showed, then looks again.
+    pub async fn doctor_repair(&self, diagnosis: &Diagnosis, how: Examination) -> Result<DoctorReport> {
+        let repaired = self.clone_of().await?.repair(&diagnosis.findings).await?;
+        Ok(DoctorReport { repaired, ..self.doctor(how).await?.report })
+    }
+
+    fn check_definitions(&self) -> Result<DoctorFinding> {
+        let found = self.library().all()?;
+        let broken: Vec<String> = found.warnings.iter().map(|w| format!("{}: {}", w.name, w.message)).collect();
+        let fine = format!("{} can be read", found.definitions.len());
+        Ok(finding("definitions", &broken, fine, "'peat model validate' says more of each"))
+    }
+
+    /// Rights, clock and version, by one read and one listing.
+    async fn check_store(&self, clone: &LocalClone, place: &Place) -> Vec<DoctorFinding> {
+        let name = &place.opened.url;
+        let look = async {
+            let store = place.opened.within(place.namespace.as_str())?;
+            store.list(&List { prefix: "log/".to_owned(), max_keys: Some(1), ..List::default() }).await?;
+            store.get("ns.json", Range::All).await
+        };
+        let object = match look.await {
+            Ok(object) => object,
+            Err(error) => {
+                let hint = error.hints().first().cloned().unwrap_or_default();
+                return vec![finding("rights", &[error.chain().join(": ")], String::new(), &hint)];
+            }
+        };
+        let there = if object.is_some() { Vec::new() } else { vec![format!("{name} has no ns.json any more")] };
+        let mut findings = vec![finding(
+            "rights",
+            &there,
+            format!("{name} can be read and listed; --probe tries writing"),
+            "restore the store from a backup",
+        )];
+        let now = self.host().env.now();
+        findings.push(clock(now, object.and_then(|object| object.meta.date)));
+        findings.push(finding(
+            "version",
+            &[],
+            format!("format {} of the ledger, peat {}", clone.info().format, self.host().version),
+            "",
+        ));
+        findings
+    }
+
+    /// What the store can do now. It may have been replaced or reconfigured since it was set up.
+    async fn probed(&self, place: &Place) -> Result<DoctorFinding> {
+        let store = place.opened.within(place.namespace.as_str())?;
+        Ok(match self.host().stores.probe(&store, &self.host().env).await {
+            Ok(_) => finding("probe", &[], format!("{} does what a ledger needs", place.opened.url), ""),
+            Err(error) => {
+                let hint = error.hints().first().cloned().unwrap_or_default();
+                finding("probe", &[error.chain().join(": ")], String::new(), &hint)
+            }
+        })
+    }
+}
+
+fn clock(now: Timestamp, store: Option<Timestamp>) -> DoctorFinding {
+    const HINT: &str = "set this machine's clock, for example by NTP";
+    let Some(store) = store else {
+        return finding("clock", &[], "the store has no clock of its own".to_owned(), HINT);
+    };
+    let ahead = now.millis_since(store);
+    let way = if ahead < 0 { "behind" } else { "ahead of" };
+    let off = format!("this machine's clock is {} s {way} the store's", ahead.abs() / 1000);
+    let problem = if ahead.abs() > SKEW_MS { vec![off.clone()] } else { Vec::new() };
+    finding("clock", &problem, off, HINT)
+}
+
+fn finding(check: &str, problems: &[String], fine: String, hint: &str) -> DoctorFinding {
+    let passed = problems.is_empty();
+    DoctorFinding {
+        check: check.to_owned(),
+        passed,
+        message: if passed { fine } else { problems.join("; ") },
+        hint: (!passed && !hint.is_empty()).then(|| hint.to_owned()),
+        repair: None,
+    }
+}
+
+fn shown(found: &Finding) -> DoctorFinding {
+    DoctorFinding {
+        check: found.check.to_owned(),
+        passed: found.passed,
+        message: found.message.clone(),
+        hint: found.hint.clone(),
+        repair: found.repair.as_ref().map(ToString::to_string),
+    }
+}
