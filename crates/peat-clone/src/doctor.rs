@@ -134,7 +134,7 @@ impl Inner {
                 known.insert(item.path.to_string());
                 let glance = self.tree.glance(&item)?;
                 let fine = match glance {
-                    Glance::SameSize => !deep || self.tree.read(&item)?.is_some(),
+                    Glance::SameSize => !deep || self.tree.matches(&item)?,
                     Glance::Missing => self.options.hydration == Hydration::Lazy,
                     Glance::OtherSize => false,
                 };

@@ -39,22 +39,13 @@ impl Inner {
     async fn write_again(&self, wrong: &[Item]) -> Result<Option<String>> {
         let mut written = 0_usize;
         for item in wrong {
-            let now = self.db.read(|tx| db::get(tx, &item.unit, &item.path))?;
             // It moved on, or somebody read it, since the doctor looked.
-            if now.is_some_and(|now| now.row.hash == item.row.hash) && self.tree.read(item)?.is_none() {
-                let bytes = self.content(item).await?;
-                // A small content comes from the index, and nobody wrote its file then.
-                if self.tree.read(item)?.is_none() && self.shown_here(item)? {
-                    self.tree.write(&self.env, item, &bytes)?;
-                }
+            if self.is_current(item)? && !self.tree.matches(item)? {
+                self.file(item).await?;
                 written += 1;
             }
         }
         Ok((written > 0).then(|| format!("wrote {written} files again")))
-    }
-
-    fn shown_here(&self, item: &Item) -> Result<bool> {
-        Ok(self.db.read(|tx| db::claimant(tx, &item.path))?.is_some_and(|now| now.row.hash == item.row.hash))
     }
 
     fn move_aside(&self, foreign: &[String]) -> Result<Option<String>> {

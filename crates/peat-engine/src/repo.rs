@@ -72,7 +72,7 @@ impl Repo {
             };
             marker.repo_id = owner.ok_or(error)?;
         }
-        Ok(Self(Arc::new(Inner { host, root, marker, clone: OnceCell::new() })))
+        Ok(Self(Arc::new(Inner { host, root, marker, clone: OnceCell::new(), foreign: None })))
     }
 
     /// Makes a repository: marker, `models/`, ignore section, and the private ledger in `.peat/store`.

@@ -191,7 +191,6 @@ fn the_collector_can_free_and_its_policy_has_nothing_to_spare() {
         if !report["denied"].is_null() {
             return Err(report["denied"].to_string());
         }
-        eprintln!("FREED {report}");
         assert!(report["freed"].as_array().is_some_and(|freed| !freed.is_empty()), "{report}");
         all(&ann, &["datastore sync", "ledger verify --deep"])
     });

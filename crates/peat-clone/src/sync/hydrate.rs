@@ -317,7 +317,7 @@ impl Inner {
         Ok(())
     }
 
-    fn is_current(&self, item: &Item) -> Result<bool> {
+    pub(crate) fn is_current(&self, item: &Item) -> Result<bool> {
         let current = self.db.read(|tx| db::claimant(tx, &item.path))?;
         Ok(current.is_some_and(|now| now.row.hash == item.row.hash))
     }
