@@ -172,6 +172,7 @@ impl Scale {
 
     fn measure(&self, dir: &Path, name: &str, paths: u64, units: u64, tell: &dyn Fn(&str)) -> Result<Figures, Failure> {
         let url = format!("file://{}", dir.join("store").display());
+        std::fs::create_dir_all(dir.join("store"))?;
         tell(&format!("{name}: {paths} paths"));
         let number = |value: u64| value.to_string();
         let this = std::env::current_exe()?;
