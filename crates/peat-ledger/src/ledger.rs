@@ -35,7 +35,9 @@ use peat_types::{
 pub use self::contents::Piece;
 pub use self::history::{Kept, Past, UnitDiff};
 pub use self::log::{LogPage, LogQuery};
-pub use self::maintain::{Checkpoint, Checkpointing, Collected, Collecting, Doomed, GcPlan, ObjectKind, Tail};
+pub use self::maintain::{
+    Checkpoint, Checkpointing, Collected, Collecting, Doomed, GcPlan, ObjectKind, Pin, PurgePlan, Purged, Purging, Tail,
+};
 
 pub use self::moving::{Copied, CopyPlan};
 
@@ -47,6 +49,9 @@ pub use self::neighbours::{Held, Neighbours, News, Turn};
 use self::pages::Pages;
 pub use self::upload::{Pieces, Stored, StoredPiece};
 use crate::model::{Beat, Draft, Entry, FileRow, Mark, NsInfo, PageCache, Params, Rank, State, TxHead, UnitRow};
+
+#[cfg(test)]
+pub(crate) use self::key::log as log_key;
 
 /// What a new ledger is made from.
 #[derive(Clone, Debug)]
@@ -280,12 +285,14 @@ impl Ledger {
     /// All units of a state.
     pub async fn directory(&self, state: &State, cache: &dyn PageCache) -> Result<Vec<(Unit, UnitRow)>> {
         let pages = Pages::new(self, cache);
-        Box::pin(pages.directory(state)).await
+        let read = Box::pin(pages.directory(state)).await;
+        self.read_from(state.root.directory, read).await
     }
 
     /// One unit of a state.
     pub async fn unit(&self, state: &State, unit: &Unit, cache: &dyn PageCache) -> Result<Option<UnitRow>> {
-        Pages::new(self, cache).unit(state, unit).await
+        let read = Pages::new(self, cache).unit(state, unit).await;
+        self.read_from(state.root.directory, read).await
     }
 
     /// All files of units; pages that are missing from the cache are fetched in few, coalesced reads.
@@ -325,8 +332,12 @@ impl Ledger {
         cache: &dyn PageCache,
         patience_ms: u64,
     ) -> Result<Commit> {
-        let attempt = Attempt::new(self, state, read_at, draft, cache, patience_ms).await?;
-        Box::pin(attempt.run()).await
+        match Attempt::new(self, state, read_at, draft, cache, patience_ms).await {
+            Ok(attempt) => Box::pin(attempt.run()).await,
+            // The state lies behind the floor.
+            Err(error) if Self::is_gone(&error) => Ok(Commit::Lost { passed: Vec::new(), why: Dead::Gone }),
+            Err(error) => Err(error),
+        }
     }
 
     /// Entries, newest first: one LIST and a 16 KiB GET for each; of one unit a few GET more for the directory.

@@ -9,8 +9,8 @@ mod model;
 
 pub use ledger::{
     Checkpoint, Checkpointing, Collected, Collecting, Commit, Copied, CopyPlan, Dead, Doomed, Follow, GcPlan, Held,
-    Kept, Ledger, LogLine, LogPage, LogQuery, Neighbours, NewLedger, News, ObjectKind, Page, Past, Piece, Pieces,
-    Scoped, Stored, StoredPiece, Tail, Together, Turn, UnitDiff, Verified,
+    Kept, Ledger, LogLine, LogPage, LogQuery, Neighbours, NewLedger, News, ObjectKind, Page, Past, Piece, Pieces, Pin,
+    PurgePlan, Purged, Purging, Scoped, Stored, StoredPiece, Tail, Together, Turn, UnitDiff, Verified,
 };
 pub use model::{
     Ancestor, Beat, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, Mark, Moved, NewContent,

@@ -242,13 +242,15 @@ pub enum TxKind {
     Checkpoint,
     /// The floors were raised: older states are no longer kept.
     Gc,
+    /// A state got a name, under which it is kept, or lost it.
+    Pin,
 }
 
 impl TxKind {
     /// Whether it changes where things are and how long they are kept, but nothing that is there. Such a transaction names
     /// no unit; it is neither staged nor carried.
     pub fn is_maintenance(self) -> bool {
-        matches!(self, Self::Moved | Self::Checkpoint | Self::Gc)
+        matches!(self, Self::Moved | Self::Checkpoint | Self::Gc | Self::Pin)
     }
 }
 
@@ -490,6 +492,10 @@ pub struct Root {
     pub setsum: [u8; 32],
     /// The newest pages of the last checkpoint.
     pub checkpoint: Option<Ref>,
+    /// The entry of the last checkpoint, and when its writer says it was made.
+    pub checkpointed: Option<(Seq, Timestamp)>,
+    /// The entry of the last garbage collection, and when its writer says it was made.
+    pub collected: Option<(Seq, Timestamp)>,
     /// Bytes of the sections since the last checkpoint: tells when the next one is due.
     pub tail: u64,
     /// Where the ledger went; then nobody writes here any more.

@@ -77,7 +77,7 @@ fn soaking() -> bool {
 }
 
 #[test]
-fn two_hundred_commits_per_second() {
+fn study_11_two_hundred_commits_per_second() {
     let (time, seeds) = strain();
     let crowd = (1..=seeds).map(|seed| open_loop(seed, 200, time, None)).fold(Crowd::default(), Crowd::and);
     crowd.show(&format!("200 commits a second for {time:?}, 2,000 stale keys"));

@@ -29,9 +29,17 @@ mod moving;
 mod neighbours;
 #[path = "protocol/past.rs"]
 mod past;
+#[path = "protocol/pin.rs"]
+mod pin;
+#[path = "protocol/purge.rs"]
+mod purge;
 #[path = "protocol/read.rs"]
 mod read;
 #[path = "protocol/street.rs"]
 mod street;
+#[path = "protocol/study.rs"]
+mod study;
 #[path = "protocol/verify.rs"]
 mod verify;
+#[path = "protocol/void.rs"]
+mod void;

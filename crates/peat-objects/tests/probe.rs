@@ -59,7 +59,7 @@ async fn honest_stores_pass_and_are_left_clean() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn liars_are_refused() {
+async fn study_12_liars_are_refused() {
     for (lie, why) in UNFIT.into_iter().chain([(Lie::IgnoresRange, "reading parts")]) {
         let env = tokio_env(1);
         assert_refused(lie, probe(&liar(&env, lie), &env).await, why);

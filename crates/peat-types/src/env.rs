@@ -50,6 +50,9 @@ pub enum Mutation {
     StaleLive,
     NoRebase,
     NoVoid,
+    NoReaderFloor,
+    NoFloorObj,
+    NoExt,
 }
 
 /// Clock, sleep, randomness and a snapshot of the environment variables, handed to every room.

@@ -244,6 +244,8 @@ pub fn genesis(info: &NsInfo) -> Result<(Bytes, State)> {
         bytes: 0,
         setsum,
         checkpoint: None,
+        checkpointed: None,
+        collected: None,
         tail: 0,
         moved: None,
         unknown: Vec::new(),

@@ -31,6 +31,8 @@ pub(crate) const KIND_ENTRY: u8 = 1;
 pub(crate) const KIND_STAGED: u8 = 2;
 /// Kind of a segment: pack.
 pub(crate) const KIND_PACK: u8 = 3;
+/// Kind of a segment: a slot of the log that was purged. It holds nothing else.
+pub(crate) const KIND_VOID: u8 = 4;
 /// Bytes before the header: magic, kind, flags, length of the header.
 pub(crate) const PREAMBLE: usize = 14;
 
@@ -60,6 +62,13 @@ pub(crate) fn preamble(kind: u8, len: usize) -> Result<Vec<u8>> {
     out.extend_from_slice(&[kind, 0]);
     out.extend_from_slice(&len.to_le_bytes());
     Ok(out)
+}
+
+/// What a slot holds that was purged: it is void, and stays taken until nobody relies on that.
+pub fn void_slot() -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    out.extend_from_slice(&[KIND_VOID, 0, 0, 0, 0, 0]);
+    out
 }
 
 /// Length of the header record of a segment of `kind`; `None` when `bytes` are too few to tell.
@@ -193,6 +202,7 @@ fn kind_code(kind: TxKind) -> u64 {
         TxKind::Moved => 5,
         TxKind::Checkpoint => 6,
         TxKind::Gc => 7,
+        TxKind::Pin => 8,
     }
 }
 
@@ -206,6 +216,7 @@ fn read_kind(code: u64) -> Result<TxKind> {
         5 => TxKind::Moved,
         6 => TxKind::Checkpoint,
         7 => TxKind::Gc,
+        8 => TxKind::Pin,
         _ => return Err(unsupported(format!("transaction kind {code}"))),
     })
 }
@@ -361,16 +372,30 @@ pub(crate) fn encode_root(root: &Root) -> Vec<u8> {
     if let Some(Moved { url, namespace, ledger, upto }) = &root.moved {
         f.key(13).array(4).str(url).str(namespace.as_str()).bytes(ledger.as_bytes()).uint(upto.0);
     }
+    for (key, done) in [(14, root.checkpointed), (15, root.collected)] {
+        if let Some((seq, time)) = done {
+            f.key(key).array(2).uint(seq.0).int(time.as_millis());
+        }
+    }
     for (key, value) in &root.unknown {
         f.key(*key).raw(value);
     }
     f.into_bytes()
 }
 
+/// An entry and its time.
+fn done(d: &mut Decoder<'_>) -> Result<(Seq, Timestamp)> {
+    let more = cbor::tuple(d, 2)?;
+    let done = (Seq(d.u64().map_err(bad)?), Timestamp::from_millis(d.i64().map_err(bad)?));
+    cbor::skip(d, more)?;
+    Ok(done)
+}
+
 pub(crate) fn decode_root(d: &mut Decoder<'_>, origin: Option<&Origin>) -> Result<Root> {
     let (mut directory, mut packs, mut checkpoint, mut pins) = (None, None, None, Vec::new());
     let mut numbers = [None; 7];
     let (mut setsum, mut tail, mut moved) = (None, 0, None);
+    let (mut checkpointed, mut collected) = (None, None);
     let mut unknown = Vec::new();
     cbor::map(d, |key, d| {
         match key {
@@ -389,6 +414,8 @@ pub(crate) fn decode_root(d: &mut Decoder<'_>, origin: Option<&Origin>) -> Resul
             11 => checkpoint = cbor::reference(d, origin)?,
             12 => tail = d.u64().map_err(bad)?,
             13 => moved = Some(decode_moved(d)?),
+            14 => checkpointed = Some(done(d)?),
+            15 => collected = Some(done(d)?),
             CRITICAL.. => return Ok(false),
             _ => {
                 let start = d.position();
@@ -416,6 +443,8 @@ pub(crate) fn decode_root(d: &mut Decoder<'_>, origin: Option<&Origin>) -> Resul
         bytes,
         setsum: setsum.ok_or_else(missing)?,
         checkpoint,
+        checkpointed,
+        collected,
         tail,
         moved,
         unknown,

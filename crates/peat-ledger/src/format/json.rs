@@ -5,7 +5,7 @@ use peat_types::{Error, Result};
 use serde_json::{Map, Value as Json, json};
 
 use super::decode::{decode_entry, open};
-use super::header::{KIND_ENTRY, KIND_PACK, KIND_STAGED, MAGIC};
+use super::header::{KIND_ENTRY, KIND_PACK, KIND_STAGED, KIND_VOID, MAGIC};
 use super::pack::decode_pack;
 use super::page::{Page, TreeKind};
 use super::refs::Value;
@@ -25,6 +25,7 @@ pub fn to_json(seq: Option<peat_types::Seq>, body: &Bytes) -> Result<Json> {
             KIND_ENTRY => entry(seq.ok_or_else(|| Error::internal("an entry without its slot"))?, body),
             KIND_STAGED => staged(body),
             KIND_PACK => pack(body),
+            KIND_VOID => Ok(json!({"kind": "void", "bytes": body.len()})),
             other => Err(unsupported(format!("segment kind {other}"))),
         },
         _ => Err(damaged("this is not a segment")),
@@ -96,7 +97,8 @@ fn root(root: &Root) -> Json {
         "directory": root.directory.as_ref().map(reference), "packs": root.packs.as_ref().map(reference), "pins": pins,
         "horizon": root.horizon, "floor": root.floor, "keep": root.keep, "minlog": root.minlog, "units": root.units,
         "files": root.files, "bytes": root.bytes, "setsum": hex(&root.setsum),
-        "checkpoint": root.checkpoint.as_ref().map(reference), "tail": root.tail, "moved": root.moved, "unknown": unknown,
+        "checkpoint": root.checkpoint.as_ref().map(reference), "checkpointed": root.checkpointed,
+        "collected": root.collected, "tail": root.tail, "moved": root.moved, "unknown": unknown,
     })
 }
 

@@ -55,6 +55,11 @@ pub(crate) async fn build(
     let mut sink = PageSink::prepend();
     root.directory = apply(root.directory, TreeKind::Directory, &what.directory, pages, &mut sink).await?;
     root.packs = apply(root.packs, TreeKind::Packs, &what.packs, pages, &mut sink).await?;
+    match what.kind {
+        TxKind::Checkpoint => root.checkpointed = Some((state.seq.next(), writer.time)),
+        TxKind::Gc => root.collected = Some((state.seq.next(), writer.time)),
+        _ => {}
+    }
     let section = Bytes::from(what.section);
     let tx = TxHead {
         tx: what.tx,

@@ -53,6 +53,7 @@ pub use block::{content_in, cuts, open_block, part_in};
 pub use check::check;
 pub use decode::{Prefix, decode_entry, decode_prefix};
 pub use entry::{build_entry, genesis};
+pub use header::void_slot;
 pub use json::to_json;
 pub use pack::{PackBlock, PackIndex, decode_pack};
 pub use page::page_children;
@@ -65,7 +66,7 @@ pub use state::{decode_state, encode_state};
 
 /// Newest format this version writes and the newest it reads.
 ///
-/// 2: maintenance (`checkpoint` and `gc` transactions, packs of pages). Entries without any can be read by version 1.
+/// 2: maintenance (`checkpoint`, `gc` and `pin` transactions, packs of pages). Entries without any can be read by version 1.
 /// 3: ledgers that moved (`moved` transactions, `origin` in `ns.json`); contents in parts, and transactions that bring
 /// packs of pages: who knows only version 2 refuses their rows.
 pub const VERSION: u32 = 3;

@@ -21,7 +21,8 @@ use super::{VERSION, damaged, unsupported};
 use crate::model::{Ref, Segment};
 
 const END: &[u8; 8] = b"PEATEND1";
-const TRAILER: usize = 12;
+/// Bytes after the index: its length, and the end mark.
+pub(crate) const TRAILER: u32 = 12;
 
 /// A block of a pack.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +54,16 @@ impl PageOut for PackWriter {
     fn page(&mut self, page: &Page) -> Result<Ref> {
         self.put_page(page)
     }
+}
+
+/// Length of the index record, from the trailer.
+pub(crate) fn index_len(trailer: &[u8]) -> Result<u64> {
+    let mut r = Reader::new(trailer);
+    let len = r.u32le()?;
+    if r.array::<8>()? != *END {
+        return Err(damaged("a pack is cut off"));
+    }
+    Ok(u64::from(len))
 }
 
 pub(crate) struct PackWriter {
@@ -155,16 +166,9 @@ pub fn decode_pack(body: &Bytes) -> Result<PackIndex> {
     let len = header_len(body, KIND_PACK)?.ok_or_else(|| damaged("a pack is cut off"))?;
     let cut = || damaged("a pack is cut off");
     let start = PREAMBLE + len;
-    if body.len() < start + TRAILER {
-        return Err(cut());
-    }
+    let index_end = body.len().checked_sub(TRAILER as usize).filter(|at| *at >= start).ok_or_else(cut)?;
     let header = record::open(&body.slice(PREAMBLE..start), record::HEADER)?;
-    let mut trailer = Reader::new(&body[body.len() - TRAILER..]);
-    let index_len = usize::try_from(trailer.u32le()?).map_err(|_| cut())?;
-    if trailer.array::<8>()? != *END {
-        return Err(cut());
-    }
-    let index_end = body.len() - TRAILER;
+    let index_len = usize::try_from(index_len(&body[index_end..])?).map_err(|_| cut())?;
     let index_start = index_end.checked_sub(index_len).filter(|at| *at >= start).ok_or_else(cut)?;
     let index = record::open(&body.slice(index_start..index_end), record::INDEX)?;
 

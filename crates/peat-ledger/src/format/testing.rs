@@ -27,6 +27,14 @@ impl PageSource for Objects {
     }
 }
 
+impl crate::model::PageCache for Objects {
+    fn get(&self, at: &Ref) -> Option<Bytes> {
+        self.bytes(at)
+    }
+
+    fn put(&self, _: &Ref, _: &Bytes) {}
+}
+
 impl Objects {
     pub(crate) fn bytes(&self, at: &Ref) -> Option<Bytes> {
         let body = self.all.get(&at.segment)?;

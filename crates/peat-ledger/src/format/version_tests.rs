@@ -49,7 +49,7 @@ fn cbor_text(text: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn unknown_root_keys_survive_a_commit_byte_for_byte() {
+async fn study_14_unknown_root_keys_survive_a_commit_byte_for_byte() {
     let mut log = Log::new();
     let body = log.commit(vec![(unit(1), vec![put("a", Rank::Current, None, "1")])]).await.unwrap();
     let unknown = vec![(100, cbor_text("from a newer version")), (32767, vec![0xf6])];
@@ -76,7 +76,7 @@ async fn a_critical_key_refuses() {
 }
 
 #[tokio::test]
-async fn a_newer_min_reader_refuses_to_read_and_a_newer_min_writer_to_write() {
+async fn study_14_a_newer_min_reader_refuses_to_read_and_a_newer_min_writer_to_write() {
     let mut log = Log::new();
     let body = log.commit(vec![(unit(1), vec![put("a", Rank::Current, None, "1")])]).await.unwrap();
     let newer = rewritten(Seq(1), &body, |header| header.min_reader = VERSION + 1);
@@ -90,6 +90,34 @@ async fn a_newer_min_reader_refuses_to_read_and_a_newer_min_writer_to_write() {
     log.state = entry.state;
     assert_eq!(log.plan(&draft).await.unwrap_err().code(), "unsupported_version");
     assert_eq!(log.build(&[section]).await.unwrap_err().code(), "unsupported_version");
+}
+
+/// A writer has read entry 1 and plans; before it creates entry 2, a newer version has raised what it asks of writers.
+#[tokio::test(start_paused = true)]
+async fn study_14_a_writer_that_is_outdated_in_the_middle_of_a_commit_stops() {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use peat_objects::{MemoryStore, Store};
+
+    let mut log = Log::new();
+    let first = log.commit(vec![(unit(1), vec![put("a", Rank::Current, None, "1")])]).await.unwrap();
+    let base = log.state.clone();
+    let draft = log.draft(TxKind::Change, vec![(unit(2), vec![put("b", Rank::Current, None, "2")])]).await;
+    let second = log.commit(vec![(unit(3), vec![put("c", Rank::Current, None, "3")])]).await.unwrap();
+    let newer = rewritten(Seq(2), &second, |header| header.min_writer = VERSION + 1);
+    let memory = MemoryStore::new();
+    for (seq, body) in [(1, first), (2, newer.clone())] {
+        memory.create(&crate::ledger::log_key(Seq(seq)), body).await.unwrap();
+    }
+    let clock = Arc::new(peat_testkit::sim::SimClock::new(Duration::ZERO, 0));
+    let env = peat_types::Env::seeded(clock, 1, []);
+    let (clone, instance) = (CloneId::random(&env), InstanceId::random(&env));
+    let ledger = crate::Ledger::with_info(Arc::new(memory.clone()), &env, log.info.clone(), clone, instance);
+    let error = ledger.commit(&base, env.monotonic(), &draft, &log.objects, 10_000).await.unwrap_err();
+    assert_eq!((error.kind(), error.code()), (Kind::Unsupported, "unsupported_version"));
+    assert_eq!(memory.keys().iter().filter(|key| key.starts_with("log/")).count(), 2, "nothing was written after it");
+    assert_eq!(ledger.head().await.unwrap().state.seq, Seq(2), "reading still works");
 }
 
 #[tokio::test]

@@ -159,7 +159,7 @@ impl<'a> Attempt<'a> {
             let (entry, body, load) = self.build(own, &peers).await?;
             let slot = Box::pin(self.slot(&entry, &body)).await?;
             let helps = load.helps;
-            if matches!(slot, Slot::Other(..) | Slot::Refused(_)) {
+            if matches!(slot, Slot::Other(..) | Slot::Void | Slot::Refused(_)) {
                 load.aboard.ashore();
             }
             match slot {
@@ -197,6 +197,7 @@ impl<'a> Attempt<'a> {
                         }
                     }
                 }
+                Slot::Void => return Ok(void()),
                 Slot::Unknown(error) => {
                     return Ok(Commit::Unknown { passed: std::mem::take(&mut self.passed), error });
                 }
@@ -226,6 +227,9 @@ impl<'a> Attempt<'a> {
         Ok(why.filter(|why| match why {
             Dead::Moved(_) => true,
             Dead::Horizon => !env.mutated(Mutation::NoHorizon),
+            Dead::Gone if section.head.ext_log.is_some_and(|low| low < self.base.root.minlog) => {
+                !env.mutated(Mutation::NoTable) && !env.mutated(Mutation::NoExt)
+            }
             Dead::Gone => !env.mutated(Mutation::NoTable),
         }))
     }

@@ -109,13 +109,18 @@ impl Ledger {
         drop(record);
         let again = fetch(self, BTreeSet::from([*at])).await?;
         let record = again.get(at).ok_or_else(|| self.gone(at))?;
-        open(record).map_err(|why| {
-            let key = key::segment(at.segment);
-            Error::damaged(format!("{key} in {} is damaged at offset {}: {why}", self.store, at.off)).with_hint(
-                "run 'peat ledger verify --deep' to see what else is; another clone that has the file can store it \
-                     again",
-            )
-        })
+        match open(record) {
+            Ok(pieces) => Ok(pieces),
+            Err(why) => {
+                let key = key::segment(at.segment);
+                let error =
+                    Error::damaged(format!("{key} in {} is damaged at offset {}: {why}", self.store, at.off)).with_hint(
+                        "run 'peat ledger verify --deep' to see what else is; another clone that has the file can store it \
+                         again",
+                    );
+                Err(self.unless_gone(at, error).await)
+            }
+        }
     }
 
     /// Whether an error says that a reference leads nowhere, so that a newer head may know better.

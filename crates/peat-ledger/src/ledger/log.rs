@@ -76,9 +76,9 @@ async fn of_all(ledger: &Ledger, query: &LogQuery) -> Result<LogPage> {
                 return Ok(page);
             }
             rest = after;
-            let reads = now.iter().map(|seq| async move { Ok((*seq, ledger.glance(*seq).await?)) });
-            let read: Vec<_> = stream::iter(reads).buffered(PARALLEL).try_collect::<Vec<_>>().await?;
-            if let Some(newest) = read.iter().find_map(|(_, glance)| glance.as_ref()) {
+            let reads = now.iter().map(|seq| async move { (*seq, ledger.glance(*seq).await) });
+            let read: Vec<_> = stream::iter(reads).buffered(PARALLEL).collect().await;
+            if let Some(newest) = read.iter().find_map(|(_, glance)| glance.as_ref().ok()?.as_ref()) {
                 page.first = page.first.max(newest.state.root.keep);
             }
             for (seq, glance) in read {
@@ -86,7 +86,14 @@ async fn of_all(ledger: &Ledger, query: &LogQuery) -> Result<LogPage> {
                 if seq < page.first {
                     return Ok(page);
                 }
-                let glance = glance.ok_or_else(|| ledger.missing(seq))?;
+                let glance = match glance.and_then(|glance| glance.ok_or_else(|| ledger.missing(seq))) {
+                    Ok(glance) => glance,
+                    // Void by now.
+                    Err(error) => match ledger.unless_void(seq, error).await {
+                        None => return Ok(page),
+                        Some(error) => return Err(error),
+                    },
+                };
                 if query.is_before(&glance) {
                     return Ok(page);
                 }

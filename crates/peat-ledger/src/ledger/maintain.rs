@@ -4,16 +4,20 @@ mod checkpoint;
 mod collect;
 mod enter;
 mod leave;
+mod pin;
+mod purge;
 mod shelf;
 mod sweep;
 
 use std::time::Duration;
 
 use peat_objects::Listed;
-use peat_types::{Result, Seq};
+use peat_types::{Kind, Result, Seq, TxId};
 
-use super::Ledger;
+use super::{Ledger, key};
 use crate::model::State;
+pub use pin::Pin;
+pub use purge::{PurgePlan, Purged, Purging};
 
 /// Entries after which a checkpoint is due.
 const DUE_ENTRIES: u64 = 128;
@@ -186,6 +190,64 @@ impl Ledger {
     /// What the store says. A store that refuses deletions is not an error.
     pub async fn gc(&self, plan: &GcPlan, how: &Collecting, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Collected> {
         Box::pin(collect::run(self, plan, how, progress)).await
+    }
+
+    /// Whether the store lets this client delete. One request, for what nobody has.
+    ///
+    /// # Errors
+    /// What the store says, but for a refusal.
+    pub async fn may_delete(&self) -> Result<bool> {
+        match self.store.delete(&key::tx(Seq::ZERO, TxId::random(&self.env))).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == Kind::Denied => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What a purge would do now. Nothing is changed.
+    ///
+    /// # Errors
+    /// `Invalid` for a lease; what the store says.
+    pub async fn plan_purge(&self, what: &Purging) -> Result<PurgePlan> {
+        Box::pin(purge::plan(self, what)).await
+    }
+
+    /// Removes an item from the present and from history: no object of the ledger holds it afterwards. Interrupted
+    /// anywhere, it may be run again, and goes on. `progress` is told how many of how many objects were looked at in the
+    /// last step.
+    ///
+    /// # Errors
+    /// `Conflict` with code `pinned` while a pin keeps an older state; `Contended` when others were faster each time. A
+    /// store that refuses to overwrite or to delete is not an error, but the report says what is left.
+    pub async fn purge(&self, what: &Purging, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Purged> {
+        Box::pin(purge::run(self, what, progress)).await
+    }
+
+    /// The states that are kept under a name, by name.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn pins(&self) -> Result<Vec<Pin>> {
+        pin::list(self).await
+    }
+
+    /// Keeps the state after entry `at` (the newest, when none is given) readable under `name`, until the pin is removed.
+    /// Gives the entry that says so and the one that is pinned.
+    ///
+    /// # Errors
+    /// `Invalid` for a bad name, an entry that is not there yet and one whose state is no longer kept (code `not_kept`),
+    /// `AlreadyExists` for a name that is in use; `Contended` when others were faster for all of `patience`; `Offline` when
+    /// nothing is known.
+    pub async fn pin(&self, name: &str, at: Option<Seq>, author: &str, patience: Duration) -> Result<(Seq, Seq)> {
+        Box::pin(pin::set(self, name, pin::Wish::Add(at), author, patience)).await
+    }
+
+    /// Removes a pin. Gives the entry that says so and the one that was pinned.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none of that name; as [`pin`](Self::pin).
+    pub async fn unpin(&self, name: &str, author: &str, patience: Duration) -> Result<(Seq, Seq)> {
+        Box::pin(pin::set(self, name, pin::Wish::Remove, author, patience)).await
     }
 
     /// Copies what states refer to in the log into packs, when that is due.

@@ -13,6 +13,7 @@ const BYTES: usize = 8 << 20;
 
 pub(super) async fn page(ledger: &Ledger, from: Mark, known: Seq, list: bool) -> Result<Page> {
     let known = ledger.known(known.max(from.seq));
+    let asked = ledger.env.monotonic();
     let head = if list { ledger.listed(known).await? } else { known };
     if list && head.0.saturating_sub(from.seq.0) > ENTRIES {
         // Entries before the head do not tell whether they are still valid (R6); the head does.
@@ -21,6 +22,18 @@ pub(super) async fn page(ledger: &Ledger, from: Mark, known: Seq, list: bool) ->
             return behind(ledger, head).await;
         }
     }
+    let read = forward(ledger, from, head, list).await?;
+    // R6: slots that were known to be there so long ago may have been cleared away and created again before they were read.
+    if matches!(&read, Page::Entries { entries, .. } if !entries.is_empty()) && !ledger.is_fresh(asked) {
+        let newest = ledger.head_entry(ledger.known(head)).await?;
+        if newest.state.root.keep > from.seq.next() {
+            return Ok(Page::Behind(Box::new(newest.state)));
+        }
+    }
+    Ok(read)
+}
+
+async fn forward(ledger: &Ledger, from: Mark, head: Seq, list: bool) -> Result<Page> {
     let mut entries: Vec<Entry> = Vec::new();
     loop {
         let at = entries.last().map_or(from.seq, |entry| entry.state.seq);

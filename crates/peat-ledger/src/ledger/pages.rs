@@ -154,6 +154,22 @@ impl Ledger {
             .with_code("object_gone")
             .with_hint("read the head again: what it holds may have moved")
     }
+
+    /// An error about what lies at a reference; in a slot that is void by now, what was there is gone.
+    pub(super) async fn unless_gone(&self, at: &Ref, error: Error) -> Error {
+        match at.segment {
+            Segment::Log(seq) => self.unless_void(seq, error).await.unwrap_or_else(|| self.gone(at)),
+            Segment::Pack(..) => error,
+        }
+    }
+
+    /// What a reading of trees came to; pages of a void slot may make no sense together.
+    pub(super) async fn read_from<T>(&self, root: Option<Ref>, read: Result<T>) -> Result<T> {
+        match (read, root) {
+            (Err(error), Some(root)) => Err(self.unless_gone(&root, error).await),
+            (read, _) => read,
+        }
+    }
 }
 
 /// Reads pages and checks them; damaged ones are fetched once more before that is believed.
@@ -177,7 +193,7 @@ async fn fetch_pages(
         records.extend(fetch(ledger, again).await?);
         if let Some((at, error)) = bad(&records).pop_first() {
             let key = format!("{} at offset {}", key::segment(at.segment), at.off);
-            return Err(ledger.unreadable(&key, error));
+            return Err(ledger.unless_gone(&at, ledger.unreadable(&key, error)).await);
         }
     }
     Ok(records)

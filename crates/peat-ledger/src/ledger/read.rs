@@ -12,7 +12,7 @@ use peat_types::{Error, Kind, Mutation, Result, Seq, Timestamp};
 
 use super::{Follow, Ledger, key};
 use crate::format;
-use crate::model::{Entry, Mark, State, TxHead};
+use crate::model::{Entry, Mark, Ref, Segment, State, TxHead};
 
 /// A read of this many bytes holds header, ring and, as a rule, all directory pages of an entry.
 pub(super) const PREFIX: u64 = 16 << 10;
@@ -23,6 +23,8 @@ const WIDE: u64 = 16;
 const FORWARD: u64 = 512;
 /// More than this is not kept in memory while reading forward.
 const FORWARD_BYTES: usize = 64 << 20;
+/// How often the head is looked for while it moves on, or is not there yet.
+pub(super) const LOOKS: u32 = 8;
 
 /// Entries that are read whole at once, bytes that they may have together, and reads in flight.
 const SLOTS: usize = 160;
@@ -42,6 +44,8 @@ pub(super) struct Glance {
     pub prefix: Bytes,
     /// The whole entry, when the prefix was all of it.
     pub entry: Option<Entry>,
+    /// Times of the reply.
+    pub meta: Meta,
 }
 
 /// How reading forward ended.
@@ -220,7 +224,7 @@ impl Ledger {
                     self.saw(seq);
                     self.noticed(&state, &txs, &meta);
                     let written = self.written(&state, time, &meta);
-                    return Ok(Glance { state, txs, time, written, size, prefix, entry: None });
+                    return Ok(Glance { state, txs, time, written, size, prefix, entry: None, meta });
                 }
                 Err(needed) => {
                     let len = needed.min(size).max(prefix.len() as u64 + 1);
@@ -245,38 +249,106 @@ impl Ledger {
             size,
             prefix,
             entry: Some(entry),
+            meta,
         })
     }
 
     /// The newest entry by LIST and a prefix GET.
+    ///
+    /// R6: what was listed longer ago than `fresh` may have been cleared away, and created again, before it was read. It
+    /// counts only when it is still the newest after that: the head is never cleared away.
     pub(super) async fn glance_head(&self, known: Seq) -> Result<Glance> {
-        let mut known = known;
-        // The head is never deleted; should it be missing, a newer one took over in between.
-        for _ in 0..3 {
-            let head = self.listed(known).await?;
-            if let Some(glance) = self.glance(head).await? {
+        let mut asked = self.env.monotonic();
+        let mut head = self.listed(known).await?;
+        for _ in 0..LOOKS {
+            let read = match self.glance(head).await {
+                Err(error) if error.kind() != Kind::Damaged => return Err(error),
+                read => read,
+            };
+            if self.is_fresh(asked)
+                && let Ok(Some(glance)) = read
+            {
                 return Ok(glance);
             }
-            known = head;
+            asked = self.env.monotonic();
+            let newest = self.listed(head).await?;
+            if newest == head {
+                match read {
+                    Ok(Some(glance)) => return Ok(glance),
+                    Ok(None) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            head = newest;
+        }
+        match self.glance(head).await? {
+            None => Err(self.missing(head)),
+            Some(_) => Err(Error::new(Kind::Offline, format!("{} moves on faster than it can be read", self.store))),
+        }
+    }
+
+    /// Whether what was asked for at `asked`, on the monotonic clock, still holds: nothing is cleared away so soon.
+    pub(super) fn is_fresh(&self, asked: Duration) -> bool {
+        self.env.monotonic().saturating_sub(asked) <= Duration::from_millis(self.info.params.fresh_ms)
+    }
+
+    /// The newest entry, whole.
+    pub(super) async fn head_entry(&self, known: Seq) -> Result<Entry> {
+        Ok(self.head_seen(known).await?.0)
+    }
+
+    /// The newest entry, whole, with the server's times.
+    pub(super) async fn head_seen(&self, known: Seq) -> Result<(Entry, Meta)> {
+        let mut known = known;
+        for _ in 0..LOOKS {
+            let glance = self.glance_head(known).await?;
+            if let Some(entry) = glance.entry {
+                return Ok((entry, glance.meta));
+            }
+            known = glance.state.seq;
+            let (id, seq) = (glance.state.entry, glance.state.seq);
+            // Cleared away since it was glanced at, and perhaps created again.
+            match self.entry_seen(seq).await {
+                Ok(Some((entry, meta))) if entry.state.entry == id => return Ok((entry, meta)),
+                Ok(_) => {}
+                Err(error) => match self.unless_void(seq, error).await {
+                    None => {}
+                    Some(error) => return Err(error),
+                },
+            }
         }
         Err(self.missing(known))
     }
 
-    pub(super) async fn head_entry(&self, known: Seq) -> Result<Entry> {
-        let glance = self.glance_head(known).await?;
-        match glance.entry {
-            Some(entry) => Ok(entry),
-            None => self.entry(glance.state.seq).await?.ok_or_else(|| self.missing(glance.state.seq)),
+    /// What an error about slot `seq`, or about what lies in it, comes to: nothing when that slot is below K by now, and
+    /// so void. Only then does "damaged" not mean that something is.
+    pub(super) async fn unless_void(&self, seq: Seq, error: Error) -> Option<Error> {
+        if error.kind() != Kind::Damaged || error.code() == "fork" || error.code() == "rollback" {
+            return Some(error);
+        }
+        match self.glance_head(self.known(seq)).await {
+            Ok(head) if head.state.root.keep > seq => None,
+            Ok(_) => Some(error),
+            // Whether it is damaged cannot be told.
+            Err(unknown) => Some(unknown),
         }
     }
 
     /// A state that came from a prefix, with the hash of its entry.
+    ///
+    /// # Errors
+    /// `object_gone` when it lies behind the floor.
     pub(super) async fn whole(&self, state: &State) -> Result<State> {
-        let entry = self.entry(state.seq).await?.ok_or_else(|| self.missing(state.seq))?;
-        if entry.state.entry != state.entry {
-            return Err(self.fork(state.seq, "is not the entry that was seen here"));
+        let error = match self.entry(state.seq).await {
+            Ok(Some(entry)) if entry.state.entry == state.entry => return Ok(entry.state),
+            Ok(Some(_)) => self.fork(state.seq, "is not the entry that was seen here"),
+            Ok(None) => self.missing(state.seq),
+            Err(error) => error,
+        };
+        if error.kind() == Kind::Damaged && self.glance_head(self.known(state.seq)).await?.state.root.keep > state.seq {
+            return Err(self.gone(&Ref { segment: Segment::Log(state.seq), off: 0, len: 0 }));
         }
-        Ok(entry.state)
+        Err(error)
     }
 
     pub(super) fn missing(&self, seq: Seq) -> Error {
@@ -294,6 +366,9 @@ impl Ledger {
             return Ok(Stop::Full);
         }
         let head = self.glance_head(self.known(mark.seq)).await?;
+        if self.env.mutated(Mutation::NoReaderFloor) {
+            return Err(self.fork(entry.state.seq, "does not follow the entry before it as seen here"));
+        }
         // Not only when the entry is void: what was read before it may have been, too, and then it does not fit.
         if head.state.root.keep > mark.seq {
             return Ok(Stop::Behind);
@@ -307,9 +382,17 @@ impl Ledger {
         let from = entries.last().map_or(mark.seq, |entry| entry.state.seq).next();
         let reads = join_all((0..width).map(|n| self.entry(Seq(from.0 + n)))).await;
         for read in reads {
-            // What lies after a hole was written after the hole was read.
-            let Some(entry) = read? else { return Ok(Stop::End) };
-            if self.follows(entries.last().map_or(mark, |entry| entry.state.mark()), &entry).await? == Stop::Behind {
+            let last = entries.last().map_or(mark, |entry| entry.state.mark());
+            let entry = match read {
+                Ok(Some(entry)) => entry,
+                // What lies after a hole was written after the hole was read.
+                Ok(None) => return Ok(Stop::End),
+                Err(error) => match self.unless_void(last.seq.next(), error).await {
+                    None => return Ok(Stop::Behind),
+                    Some(error) => return Err(error),
+                },
+            };
+            if self.follows(last, &entry).await? == Stop::Behind {
                 return Ok(Stop::Behind);
             }
             self.saw(entry.state.seq);
@@ -345,8 +428,8 @@ impl Ledger {
         loop {
             let at = entries.last().map_or(state.seq, |entry| entry.state.seq);
             if at >= head {
-                let fresh = Duration::from_millis(self.info.params.fresh_ms);
-                if !entries.is_empty() && self.env.monotonic().saturating_sub(asked) > fresh {
+                let blind = self.env.mutated(Mutation::NoReaderFloor);
+                if !entries.is_empty() && !self.is_fresh(asked) && !blind {
                     // R6: slots that were listed so long ago may have been cleared away and created again, void, before
                     // they were read.
                     let head = self.head_entry(self.known(at)).await?;
@@ -365,7 +448,7 @@ impl Ledger {
                 Stop::End => {
                     let missing = entries.last().map_or(state.seq, |entry| entry.state.seq).next();
                     let head = self.head_entry(head).await?;
-                    if head.state.root.keep > missing {
+                    if head.state.root.keep > missing && !self.env.mutated(Mutation::NoReaderFloor) {
                         return Ok(Follow::Jump(Box::new(head.state)));
                     }
                     return Err(self.missing(missing));
@@ -378,7 +461,9 @@ impl Ledger {
         Ok(match entries.last() {
             None => Follow::Unchanged,
             // R6: slots below K are void, even when they happen to be there still.
-            Some(last) if last.state.root.keep > state.seq.next() => Follow::Jump(Box::new(last.state.clone())),
+            Some(last) if last.state.root.keep > state.seq.next() && !self.env.mutated(Mutation::NoReaderFloor) => {
+                Follow::Jump(Box::new(last.state.clone()))
+            }
             Some(_) => Follow::Entries(entries),
         })
     }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use futures::future::try_join_all;
-use peat_types::{Result, Seq, Unit};
+use futures::future::join_all;
+use peat_types::{Kind, Result, Seq, Unit};
 
 use super::pages::Pages;
 use super::read::Glance;
 use super::{Ledger, Scoped};
 use crate::format;
-use crate::model::{PageCache, State, UnitRow};
+use crate::model::{PageCache, Ref, Segment, State, UnitRow};
 
 /// Reading more entries than this one by one costs more than reading directory pages.
 const ENTRIES: usize = 8;
@@ -55,7 +55,18 @@ pub(super) async fn scoped(
 ) -> Result<Scoped> {
     let mut read: BTreeMap<Seq, Glance> = BTreeMap::new();
     let known = ledger.known(state.seq);
-    let first = if list { None } else { ledger.glance(state.seq.next()).await? };
+    let (mut first, mut list) = (None, list);
+    if !list {
+        let next = state.seq.next();
+        match ledger.glance(next).await {
+            Ok(glance) => first = glance,
+            Err(error) => match ledger.unless_void(next, error).await {
+                None => list = true,
+                Some(error) => return Err(error),
+            },
+        }
+    }
+    let asked = ledger.env.monotonic();
     let mut head = state.clone();
     // An absent slot needs an explanation when somebody else in this process has seen more.
     if list || first.is_some() || known > state.seq {
@@ -63,9 +74,10 @@ pub(super) async fn scoped(
         read.extend(first.map(|glance| (glance.state.seq, glance)));
         if seq > state.seq {
             if !read.contains_key(&seq) {
-                let glance = match ledger.glance(seq).await? {
-                    Some(glance) => glance,
-                    None => ledger.glance_head(seq).await?,
+                let glance = match ledger.glance(seq).await {
+                    Ok(Some(glance)) if ledger.is_fresh(asked) => glance,
+                    Err(error) if error.kind() != Kind::Damaged => return Err(error),
+                    _ => ledger.glance_head(seq).await?,
                 };
                 read.insert(glance.state.seq, glance);
             }
@@ -93,8 +105,19 @@ pub(super) async fn scoped(
     wanted.sort_unstable();
     wanted.dedup();
     if wanted.len() <= ENTRIES {
-        for glance in try_join_all(wanted.into_iter().map(|seq| ledger.glance(seq))).await?.into_iter().flatten() {
-            read.insert(glance.state.seq, glance);
+        let reads = wanted.iter().map(|seq| async { (*seq, ledger.glance(*seq).await) });
+        for (seq, glance) in join_all(reads).await {
+            let at = Ref { segment: Segment::Log(seq), off: 0, len: 0 };
+            match glance {
+                Ok(glance) => read.extend(glance.map(|glance| (seq, glance))),
+                Err(error) => return Err(ledger.unless_gone(&at, error).await),
+            }
+        }
+        // R6: since the head was listed they may have been cleared away, and created again, before they were read.
+        if let Some(seq) = wanted.first().filter(|_| !ledger.is_fresh(asked))
+            && ledger.glance_head(ledger.known(head.seq)).await?.state.root.keep > *seq
+        {
+            return Err(ledger.gone(&Ref { segment: Segment::Log(*seq), off: 0, len: 0 }));
         }
     }
 
@@ -119,7 +142,7 @@ pub(super) async fn scoped(
         }
     }
     for (unit, have) in open {
-        let row = pages.unit(&head, unit).await?;
+        let row = ledger.read_from(head.root.directory, pages.unit(&head, unit).await).await?;
         // A tag collided, or the ring was too short to tell.
         if have.is_none() || row.as_ref().map(|row| row.last_seq) != have {
             rows.push((unit.clone(), row));

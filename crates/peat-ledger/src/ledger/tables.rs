@@ -14,10 +14,12 @@ pub(super) async fn tables(
     cache: &dyn PageCache,
 ) -> Result<Vec<Vec<(Rank, ItemPath, FileRow)>>> {
     let pages = Pages::new(ledger, cache);
-    pages.prefetch_trees(rows.iter().filter_map(|row| row.table).collect()).await?;
+    let roots: Vec<Ref> = rows.iter().filter_map(|row| row.table).collect();
+    let lowest = roots.iter().min().copied();
+    ledger.read_from(lowest, pages.prefetch_trees(roots).await).await?;
     let mut out = Vec::with_capacity(rows.len());
     for row in rows {
-        out.push(format::table(row, &pages).await?);
+        out.push(ledger.read_from(row.table, format::table(row, &pages).await).await?);
     }
     Ok(out)
 }

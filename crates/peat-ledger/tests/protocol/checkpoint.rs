@@ -179,7 +179,7 @@ async fn metadata_stays_in_few_packs_and_each_page_is_rewritten_seldom() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r3_a_transaction_planned_before_a_checkpoint_is_planned_again() {
+async fn study_08_r3_a_transaction_planned_before_a_checkpoint_is_planned_again() {
     let mut bench = Bench::with(params()).await;
     busy(&mut bench, 12).await;
     let seq = checkpoint(&bench.peer(2).await.ledger, &forced()).await;
@@ -300,7 +300,7 @@ async fn c3_of_two_checkpoints_at_once_one_is_void() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scenario_10_a_checkpoint_killed_at_any_request_costs_nothing() {
+async fn study_10_a_checkpoint_killed_at_any_request_costs_nothing() {
     let mut bench = Bench::with(params()).await;
     busy(&mut bench, 9).await;
     checkpoint(&bench.ledger, &forced()).await;

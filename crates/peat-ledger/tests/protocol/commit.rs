@@ -26,7 +26,7 @@ fn faulty(bench: &Bench) -> (FaultStore, Ledger) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a3_whatever_reply_is_lost_there_is_one_entry_and_one_answer() {
+async fn study_01_a3_whatever_reply_is_lost_there_is_one_entry_and_one_answer() {
     let faults = [
         Fault::LostRequest,
         Fault::LostReply,
@@ -60,7 +60,7 @@ async fn a3_whatever_reply_is_lost_there_is_one_entry_and_one_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a3_an_answer_that_nothing_explains_is_no_success_and_no_loss() {
+async fn study_03_a3_an_answer_that_nothing_explains_is_no_success_and_no_loss() {
     let mut bench = Bench::new().await;
     bench.put("model/a", &[("data/1", b"a")]).await;
     let draft = bench.draft("model/a", &[("data/2", b"b")]).await;
@@ -71,7 +71,7 @@ async fn a3_an_answer_that_nothing_explains_is_no_success_and_no_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a3_what_lands_after_its_client_gave_up_is_found_by_the_next_try() {
+async fn study_04_a3_what_lands_after_its_client_gave_up_is_found_by_the_next_try() {
     let mut bench = Bench::new().await;
     bench.put("model/a", &[("data/1", b"a")]).await;
     let draft = bench.draft("model/a", &[("data/2", b"b")]).await;
@@ -205,7 +205,7 @@ async fn sleeper() -> (Bench, Bench) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r6_a_resurrected_slot_is_not_acknowledged() {
+async fn study_05_r6_a_resurrected_slot_is_not_acknowledged() {
     let (mut bench, peer) = sleeper().await;
     let draft = bench.draft("model/a", &[("data/2", b"b")]).await;
     bench.env.sleep(3 * HOUR).await;

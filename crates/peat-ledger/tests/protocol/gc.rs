@@ -13,18 +13,18 @@ use super::bench::{Bench, MapCache, RawPages, env, log_key};
 use super::checkpoint::{busy, checkpoint, forced, params, sync};
 use super::history::{Dying, History, files, handle, state_at};
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
+pub const DAY: Duration = Duration::from_secs(24 * 3600);
 
 pub fn keep(days: u32) -> Collecting {
     Collecting { author: "ann@here".into(), keep: DAY * days, patience: Duration::from_secs(60) }
 }
 
 /// A ledger whose store has a clock.
-async fn timed() -> Bench {
+pub async fn timed() -> Bench {
     Bench::on(MemoryStore::with_clock(&env(1)), params(), 1).await
 }
 
-async fn collect(ledger: &Ledger, how: &Collecting) -> (GcPlan, Collected) {
+pub async fn collect(ledger: &Ledger, how: &Collecting) -> (GcPlan, Collected) {
     let plan = ledger.plan_gc(how).await.expect("planned");
     let done = ledger.gc(&plan, how, &|_, _| {}).await.expect("collected");
     (plan, done)
@@ -136,7 +136,7 @@ impl peat_types::Clock for Shifted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scenario_15_wrong_clocks_only_make_it_keep_more() {
+async fn study_15_wrong_clocks_only_make_it_keep_more() {
     let mut bench = timed().await;
     busy(&mut bench, 6).await;
     bench.env.sleep(DAY * 20).await;
@@ -176,7 +176,7 @@ async fn a_store_without_times_keeps_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r2_a_slow_upload_is_refused_and_sent_again_scenario_7() {
+async fn study_07_r2_a_slow_upload_is_refused_and_sent_again() {
     let mut bench = timed().await;
     busy(&mut bench, 6).await;
     // The pack is uploaded for slot 7; then its writer sleeps.
@@ -239,7 +239,7 @@ async fn dead_transactions_and_beats_go_living_ones_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scenario_9_a_collector_that_slept_a_month_deletes_only_what_is_doomed() {
+async fn study_09_a_collector_that_slept_a_month_deletes_only_what_is_doomed() {
     let mut bench = timed().await;
     let mut history = History::default();
     months(&mut bench).await;
@@ -293,14 +293,18 @@ async fn a_collector_whose_slot_was_cleared_away_does_not_believe_its_own_entry(
     let object = stuck.get(&log_key(Seq(9)), peat_objects::Range::All).await.expect("get").expect("there");
     bench.memory.create(&log_key(Seq(9)), object.bytes).await.expect("resurrected");
     history.holds(&bench.memory).await;
+    // (What is void goes when it was left alone for a day: see `rested`.)
+    let young = bench.ledger.plan_gc(&keep(30)).await.expect("planned");
+    assert!(young.doomed.is_empty(), "{:?}", young.doomed);
+    bench.env.sleep(DAY + Duration::from_secs(1)).await;
     let (plan, done) = collect(&bench.ledger, &keep(30)).await;
     assert_eq!(plan.doomed.iter().map(|doomed| doomed.key.clone()).collect::<Vec<_>>(), [log_key(Seq(9))]);
-    assert_eq!((done.entry, done.deleted.len()), (None, 1), "A12: void slots go");
+    assert_eq!(done.deleted.len(), 1, "A12: void slots go");
     history.holds(&bench.memory).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn scenario_10_a_collection_killed_at_any_request_is_simply_done_again() {
+async fn study_10_a_collection_killed_at_any_request_is_simply_done_again() {
     let mut bench = timed().await;
     months(&mut bench).await;
     let mut history = History::default();
@@ -378,6 +382,11 @@ struct Odd {
     rival: Option<(String, bytes::Bytes)>,
 }
 
+/// A store that lets nothing be deleted.
+pub fn deletes_nothing(inner: Arc<dyn Store>) -> Arc<dyn Store> {
+    Arc::new(Odd { inner, deletes: false, rival: None })
+}
+
 impl std::fmt::Display for Odd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.inner.fmt(f)
@@ -414,7 +423,7 @@ impl Store for Odd {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scenario_6_a_reader_behind_the_floor_compares_directories() {
+async fn study_06_r6_a_reader_behind_the_floor_compares_directories() {
     let mut bench = timed().await;
     busy(&mut bench, 6).await;
     let behind = bench.state.clone();

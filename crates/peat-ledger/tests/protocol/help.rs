@@ -10,7 +10,7 @@ use peat_types::{Error, Kind, LedgerId, Seq, TxId};
 use super::bench::{Bench, RawPages, env, log_key};
 
 /// A ledger in a store that knows the time, with a head that is old.
-async fn bench() -> Bench {
+pub async fn bench() -> Bench {
     let memory = MemoryStore::with_clock(&env(7));
     let mut bench = Bench::on(memory, peat_ledger::Params::default(), 1).await;
     bench.put("model/a", &[("data/1", b"a")]).await;
@@ -23,7 +23,7 @@ fn tx_keys(bench: &Bench) -> Vec<String> {
 }
 
 /// Leaves `draft` under `tx/`, as a writer that then vanished.
-async fn stage(bench: &Bench, draft: &Draft, ledger: Option<LedgerId>) -> String {
+pub async fn stage(bench: &Bench, draft: &Draft, ledger: Option<LedgerId>) -> String {
     let pages = RawPages(bench.memory.clone());
     let params = peat_ledger::Params::default();
     let mut pack_id = || unreachable!("small");
@@ -36,13 +36,13 @@ async fn stage(bench: &Bench, draft: &Draft, ledger: Option<LedgerId>) -> String
 }
 
 /// A client that meets a crowd: it has just read a stranger's entry.
-async fn newcomer(bench: &Bench, seed: u64) -> Bench {
+pub async fn newcomer(bench: &Bench, seed: u64) -> Bench {
     let mut stranger = bench.peer(seed + 100).await;
     stranger.put(&format!("model/s{seed}"), &[("data/1", b"s")]).await;
     bench.peer(seed).await
 }
 
-async fn commits(newcomer: &mut Bench, unit: &str) -> Vec<TxId> {
+pub async fn commits(newcomer: &mut Bench, unit: &str) -> Vec<TxId> {
     let draft = newcomer.draft(unit, &[("data/n", b"n")]).await;
     let sent = newcomer.send(&draft).await;
     let Commit::Committed { entry, .. } = sent else { unreachable!("{sent:?}") };

@@ -16,7 +16,7 @@ fn handle(bench: &Bench, memory: MemoryStore, info: NsInfo) -> Ledger {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a8_a_log_that_went_back_is_a_rollback() {
+async fn study_13_a8_a_log_that_went_back_is_a_rollback() {
     let mut bench = Bench::new().await;
     bench.put("model/a", &[("data/1", b"a")]).await;
     let backup = bench.memory.fork();
@@ -59,7 +59,7 @@ async fn a8_a_listing_that_lags_is_no_rollback() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a8_another_history_and_another_ledger_are_forks() {
+async fn study_13_a8_another_history_and_another_ledger_are_forks() {
     let mut bench = Bench::new().await;
     bench.put("model/a", &[("data/1", b"a")]).await;
     let copy = bench.memory.fork();
@@ -179,7 +179,7 @@ fn flip(object: &Object, at: usize) -> Object {
 }
 
 #[tokio::test(start_paused = true)]
-async fn damaged_bytes_are_fetched_once_more_and_then_named() {
+async fn study_15_damaged_bytes_are_fetched_once_more_and_then_named() {
     let (bench, rows) = contents().await;
     let Content::At(at) = &rows[0].content else { unreachable!("in a pack") };
     let place = at.block.off;

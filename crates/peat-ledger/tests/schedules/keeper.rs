@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use peat_ledger::{Checkpoint, Checkpointing, Collecting, Ledger};
+use peat_ledger::{Checkpoint, Checkpointing, Collecting, Ledger, Purging};
 use peat_testkit::sim::{Machine, Process};
-use peat_types::{Kind, Result};
+use peat_types::{Kind, Result, Seq};
 
 use super::world::World;
 
@@ -40,7 +40,50 @@ async fn keep(world: &World, process: &Process, times: u64) -> Result<()> {
         } else if process.plays("collects garbage") {
             collect(world, process, &ledger).await?;
         }
+        if process.maybe(0.15, "changes the pins") {
+            pin(world, process, &ledger).await?;
+        }
+        if process.maybe(0.04, "purges an item") {
+            purge(world, process, &ledger).await?;
+        }
         env.sleep(env.jitter(Duration::from_millis(700))).await;
+    }
+    Ok(())
+}
+
+/// Purges the first version of something, wherever that is by now.
+async fn purge(world: &World, process: &Process, ledger: &Ledger) -> Result<()> {
+    let what = Purging {
+        unit: world.any_unit(process),
+        paths: vec!["data/000001".parse()?],
+        author: process.name().to_owned(),
+        patience: PATIENCE,
+    };
+    match ledger.purge(&what, &|_, _| {}).await {
+        Ok(_) => world.sim.count("purge"),
+        // A pin forbids it, or others were faster.
+        Err(error) if matches!(error.kind(), Kind::Conflict | Kind::Contended) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Pins a state, of late or of long ago, or removes what it pinned before.
+async fn pin(world: &World, process: &Process, ledger: &Ledger) -> Result<()> {
+    let author = process.name();
+    let pins = ledger.pins().await?;
+    let done = match pins.first().filter(|_| process.chance(0.6)) {
+        Some(pin) => ledger.unpin(&pin.name, author, PATIENCE).await,
+        None => {
+            let at = process.chance(0.5).then(|| Seq(process.below(12)));
+            ledger.pin(&format!("p{}", process.below(4)), at, author, PATIENCE).await
+        }
+    };
+    match done {
+        Ok(_) => world.sim.count("pins changed"),
+        // Others were faster, or the state is gone or not there yet.
+        Err(error) if matches!(error.kind(), Kind::AlreadyExists | Kind::NotFound | Kind::Invalid) => {}
+        Err(error) => return Err(error),
     }
     Ok(())
 }

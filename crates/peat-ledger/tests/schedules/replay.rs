@@ -238,6 +238,8 @@ impl Replay {
             root.keep <= root.floor && root.floor <= root.horizon && root.horizon <= seq,
             "A10: K ≤ F ≤ H ≤ head does not hold at entry {seq}"
         );
+        let pin = root.pins.iter().find(|(_, at)| *at < root.floor || *at > seq);
+        ensure!(pin.is_none(), "A10: pin {pin:?} of entry {seq} is not kept, F is {}", root.floor);
         let mut touched = BTreeMap::new();
         for tx in entry.txs.iter().filter(|tx| tx.kind != TxKind::Genesis) {
             if let Some(other) = self.txs.insert(tx.tx, seq) {
@@ -353,7 +355,10 @@ impl Replay {
     pub fn watch(&mut self, store: &MemoryStore, wrote: &Wrote<'_>, env: &Env) -> Result<Option<Entry>, String> {
         let Wrote { verb, key, by, .. } = *wrote;
         let log = key.strip_prefix("log/");
-        ensure!(verb != "put" || (log.is_none() && key != "ns.json"), "A3: {by} overwrites {key}");
+        if verb == "put" && log.is_some() {
+            return self.overwritten(store, key, by).map(|()| None);
+        }
+        ensure!(verb != "put" || key != "ns.json", "A3: {by} overwrites {key}");
         if verb == "delete" {
             return self.deleted(key).map(|()| None);
         }
@@ -388,6 +393,16 @@ impl Replay {
             self.see(if helps { "helper without a reply" } else { "entry without a reply" });
         }
         Ok(Some(entry))
+    }
+
+    /// A purge overwrites slots that are void with what says nothing else.
+    fn overwritten(&self, store: &MemoryStore, key: &str, by: &str) -> Result<(), String> {
+        let keep = self.head.as_ref().map_or(Seq::ZERO, |head| head.root.keep);
+        let seq = key.rsplit_once('.').and_then(|(_, seq)| seq.parse().ok()).map(Seq);
+        ensure!(seq.is_some_and(|seq| seq < keep), "A3: {by} overwrites {key}, and K is {keep}");
+        let now = at_once(store.get(key, Range::All), key)?.map(|object| object.bytes);
+        ensure!(now == Some(format::void_slot().into()), "A3: {by} overwrites {key} with something");
+        Ok(())
     }
 
     /// What may be deleted. Staged transactions and beats may always be lost.

@@ -264,7 +264,7 @@ impl Attempt<'_> {
                 }
                 TxKind::Change | TxKind::End | TxKind::Abort => {}
                 TxKind::Start if busy::age(&object.meta).is_some_and(|age| age < START_MAX) => {}
-                TxKind::Start | TxKind::Genesis | TxKind::Moved | TxKind::Checkpoint | TxKind::Gc => {
+                TxKind::Start | TxKind::Genesis | TxKind::Moved | TxKind::Checkpoint | TxKind::Gc | TxKind::Pin => {
                     matters = true;
                     continue;
                 }

@@ -18,6 +18,8 @@ pub(super) enum Slot {
     Other(Box<Entry>, Meta),
     /// Nothing is known.
     Unknown(Error),
+    /// It lies behind the floor, and whatever it holds means nothing.
+    Void,
     /// The store refused, and the slot is empty.
     Refused(Error),
 }
@@ -49,7 +51,13 @@ impl Attempt<'_> {
                 Ok(Some(_)) if env.mutated(Mutation::AdoptOwn) => return Ok(Slot::Mine(Box::new(own.clone()))),
                 Ok(Some((stored, _))) => return Ok(Slot::Mine(Box::new(stored))),
                 Ok(None) => {}
-                Err(error) if error.kind() == Kind::Damaged => return Err(error),
+                Err(error) if error.kind() == Kind::Damaged => {
+                    return match ledger.unless_void(seq, error).await {
+                        None => Ok(Slot::Void),
+                        Some(error) if error.kind() == Kind::Damaged => Err(error),
+                        Some(error) => Ok(Slot::Unknown(error)),
+                    };
+                }
                 Err(error) => return Ok(Slot::Unknown(error)),
             }
             only_refusals &= error.kind() == Kind::Denied;

@@ -13,6 +13,7 @@ use super::shelf::{Shelf, Stored};
 use super::{Checkpoint, Checkpointing, Tail};
 use crate::format::entry::introduction;
 use crate::format::maintain::{Maintenance, section};
+use crate::format::pack::{PackWriter, TRAILER, index_len};
 use crate::format::page::{PageSink, TreeKind};
 use crate::format::record;
 use crate::format::refs::Value;
@@ -38,6 +39,15 @@ const SMALL: u64 = 1 << 20;
 const PLANS: u32 = 3;
 
 pub(super) async fn checkpoint(ledger: &Ledger, how: &Checkpointing) -> Result<Checkpoint> {
+    make(ledger, how, false).await
+}
+
+/// A full checkpoint after which no live pack holds a block that nothing refers to.
+pub(super) async fn checkpoint_clean(ledger: &Ledger, how: &Checkpointing) -> Result<Checkpoint> {
+    make(ledger, how, true).await
+}
+
+async fn make(ledger: &Ledger, how: &Checkpointing, clean: bool) -> Result<Checkpoint> {
     let give_up = ledger.env.monotonic() + how.patience;
     let mut why = String::new();
     for _ in 0..PLANS {
@@ -47,15 +57,16 @@ pub(super) async fn checkpoint(ledger: &Ledger, how: &Checkpointing) -> Result<C
             return Ok(Checkpoint::NotDue(tail));
         }
         let mut planner = Planner::new(ledger, head, give_up)?;
-        let mut plan = match planner.plan(how).await {
+        let mut plan = match planner.plan(how, clean).await {
             Ok(Some(plan)) => plan,
             Ok(None) => return Ok(Checkpoint::NotDue(tail)),
-            // Others moved it meanwhile, and somebody collected.
-            Err(error) if Ledger::is_gone(&error) => {
-                why = error.to_string();
-                continue;
-            }
-            Err(error) => return Err(error),
+            Err(error) => match moved_on(ledger, planner.base.root.minlog, error).await {
+                Ok(moved) => {
+                    why = moved;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            },
         };
         let Planner { base, pages, .. } = planner;
         match enter(ledger, base, pages, &mut plan, give_up).await {
@@ -69,6 +80,16 @@ pub(super) async fn checkpoint(ledger: &Ledger, how: &Checkpointing) -> Result<C
         }
     }
     Ok(Checkpoint::Later(why))
+}
+
+/// Why a plan could not be made, when others moved what it reads meanwhile, and somebody collected.
+async fn moved_on(ledger: &Ledger, lowest: Seq, error: Error) -> Result<String> {
+    let said = error.to_string();
+    match ledger.unless_void(lowest, error).await {
+        None => Ok(said),
+        Some(error) if Ledger::is_gone(&error) => Ok(said),
+        Some(error) => Err(error),
+    }
 }
 
 /// Makes the plan; what it uploads is not in the log yet.
@@ -91,7 +112,7 @@ impl<'a> Planner<'a> {
         Ok(Self { ledger, cut, pages: Pages::new(ledger, &NoCache), shelf, moved: BTreeMap::new(), base })
     }
 
-    async fn plan(&mut self, how: &Checkpointing) -> Result<Option<Plan>> {
+    async fn plan(&mut self, how: &Checkpointing, clean: bool) -> Result<Option<Plan>> {
         self.hold_tail().await?;
         let packs = self.pack_rows().await?;
         let log_only = Moves { cut: self.cut, packs: BTreeSet::new(), contents: false };
@@ -107,6 +128,9 @@ impl<'a> Planner<'a> {
         if all {
             live = self.live(&moves).await?;
             moves.packs.extend(worth_joining(&packs, &live));
+            if clean {
+                moves.packs.extend(self.with_dead(&packs, &live).await?);
+            }
         }
         let nothing = tables.is_empty() && bytes == 0 && moves.packs.is_empty();
         if nothing {
@@ -188,15 +212,35 @@ impl<'a> Planner<'a> {
         Ok((tables.filter(|(_, at)| moves.reaches(at)).collect(), bytes))
     }
 
-    /// Bytes of each content pack that are referred to. A block that several units share counts for each of them.
+    /// Content packs that hold a block which nothing refers to.
+    async fn with_dead(&self, packs: &PackRows, live: &BTreeMap<Segment, u64>) -> Result<BTreeSet<Segment>> {
+        let mut out = BTreeSet::new();
+        for (segment, row) in packs.iter().filter(|(_, row)| !row.metadata) {
+            let Segment::Pack(base, id) = *segment else { continue };
+            let end = u64::from(TRAILER);
+            let at = Ref { segment: *segment, off: row.size.saturating_sub(end), len: TRAILER };
+            let fetched = fetch(self.ledger, BTreeSet::from([at])).await?;
+            let index = fetched.get(&at).map_or(Ok(0), |trailer| index_len(trailer))?;
+            let header = PackWriter::new(self.ledger.info.ledger, base, id)?.body.len() as u64;
+            let blocks = row.size.saturating_sub(end + index + header);
+            if blocks != live.get(segment).copied().unwrap_or(0) {
+                out.insert(*segment);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Bytes of each content pack that are referred to.
     async fn live(&self, moves: &Moves) -> Result<BTreeMap<Segment, u64>> {
         let (tables, _) = self.reached_tables(moves).await?;
         let mut live = BTreeMap::new();
+        // Units of one transaction may share a block.
+        let mut seen = BTreeSet::new();
         for batch in tables.chunks(BATCH) {
             self.pages.prefetch_reached(batch.iter().map(|(_, root)| *root).collect(), moves).await?;
             for (_, root) in batch {
                 for at in blocks(*root, moves, &self.pages).await?.into_keys() {
-                    if matches!(at.segment, Segment::Pack(..)) {
+                    if matches!(at.segment, Segment::Pack(..)) && seen.insert(at) {
                         *live.entry(at.segment).or_insert(0) += u64::from(at.len);
                     }
                 }
@@ -372,7 +416,8 @@ impl Build for Plan {
             self.tail = self.tail.saturating_add(tx.len);
         }
         // C3: it may have moved the same things, or raised H above what was uploaded.
-        self.no_void || !entry.txs.iter().any(|tx| tx.kind.is_maintenance())
+        let moves = |kind: TxKind| kind.is_maintenance() && kind != TxKind::Pin;
+        self.no_void || !entry.txs.iter().any(|tx| moves(tx.kind))
     }
 
     async fn build(&mut self, base: &State, pages: &Pages<'_>) -> Result<Option<Maintenance>> {

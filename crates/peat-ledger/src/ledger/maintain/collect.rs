@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use peat_objects::Listed;
-use peat_types::{Error, InstanceId, Mutation, Result, Seq, Timestamp, TxId};
+use peat_types::{Error, InstanceId, Kind, Mutation, Result, Seq, Timestamp, TxId};
 
 use super::enter::{Build, Entered, Mark, enter};
 use super::{Collected, Collecting, Doomed, GcPlan};
@@ -52,8 +52,7 @@ async fn look(ledger: &Ledger, how: &Collecting) -> Result<GcPlan> {
         return Err(Error::invalid(format!("states must be kept for at least {hours} hours"))
             .with_hint(format!("give '--keep {hours}h' or more: clones that looked at the store lately rely on it")));
     }
-    let newest = ledger.listed(ledger.known(Seq::ZERO)).await?;
-    let (head, meta) = ledger.entry_seen(newest).await?.ok_or_else(|| ledger.missing(newest))?;
+    let (head, meta) = ledger.head_seen(ledger.known(Seq::ZERO)).await?;
     let mut pages = Pages::new(ledger, &NoCache);
     pages.hold(head.state.seq, head.body);
     let (time, state) = (head.time, head.state);
@@ -68,7 +67,7 @@ async fn look(ledger: &Ledger, how: &Collecting) -> Result<GcPlan> {
     let reach = if ledger.env.mutated(Mutation::NoMinlog) { floor } else { floor.min(low) };
     let keep = reach.max(root.keep);
 
-    pages.prefetch_trees(root.packs.into_iter().collect()).await?;
+    ledger.read_from(root.packs, pages.prefetch_trees(root.packs.into_iter().collect()).await).await?;
     let mut kept = BTreeSet::new();
     let mut pruned = 0;
     for (dropped, base, id, row) in format::packs(&state, &pages).await? {
@@ -84,7 +83,7 @@ async fn look(ledger: &Ledger, how: &Collecting) -> Result<GcPlan> {
     let mut retained = 0;
     for listed in &times.listed {
         match key::log_seq(&listed.key) {
-            Some(seq) if judge.slot(seq) => doomed.push(Doomed::of(listed)),
+            Some(seq) if judge.slot(seq) && times.rested(listed, least) => doomed.push(Doomed::of(listed)),
             _ => retained += listed.size,
         }
     }
@@ -130,7 +129,10 @@ async fn floor(
             (time, root.minlog)
         } else {
             let at = Ref { segment: Segment::Log(floor), off: 0, len: 0 };
-            let glance = ledger.glance(floor).await?.ok_or_else(|| ledger.gone(&at))?;
+            let glance = match ledger.glance(floor).await {
+                Ok(glance) => glance.ok_or_else(|| ledger.gone(&at))?,
+                Err(error) => return Err(ledger.unless_gone(&at, error).await),
+            };
             (glance.time, glance.state.root.minlog)
         };
         // A writer whose clock is ahead of now proves nothing; otherwise the later of both times counts.
@@ -178,24 +180,30 @@ impl Times {
         newest
     }
 
+    /// Whether a void slot was left alone for so long. A purge makes slots void at once: they stay taken until nobody who
+    /// looked before it relies on that.
+    fn rested(&self, listed: &Listed, least: Duration) -> bool {
+        listed.last_modified.is_some_and(|at| at <= self.before(least))
+    }
+
     fn silent(&self, listed: &Listed) -> bool {
         listed.last_modified.is_some_and(|at| at <= self.before(SILENT))
     }
 }
 
 /// R4 and R5: what may go by what an entry of the log says, and stays so for ever.
-struct Judge<'a> {
-    root: &'a Root,
+pub(super) struct Judge<'a> {
+    pub(super) root: &'a Root,
     /// Packs in the table, live or dropped.
-    packs: &'a BTreeSet<Segment>,
+    pub(super) packs: &'a BTreeSet<Segment>,
 }
 
 impl Judge<'_> {
-    fn slot(&self, seq: Seq) -> bool {
+    pub(super) fn slot(&self, seq: Seq) -> bool {
         seq < self.root.keep
     }
 
-    fn may_go(&self, name: &str) -> bool {
+    pub(super) fn may_go(&self, name: &str) -> bool {
         if let Some(seq) = key::log_seq(name) {
             return self.slot(seq);
         }
@@ -220,7 +228,8 @@ pub(super) async fn run(
     let Entry { state: base, body, .. } = ledger.head_entry(ledger.known(plan.head)).await?;
     let mut pages = Pages::new(ledger, &NoCache);
     pages.hold(base.seq, body);
-    let mut floors = Floors { mark: Mark::new(ledger, &how.author), plan };
+    let unpublished = ledger.env.mutated(Mutation::NoFloorObj);
+    let mut floors = Floors { mark: Mark::new(ledger, &how.author), plan, unpublished };
     let (entered, head) = match enter(ledger, base, pages, &mut floors, give_up).await? {
         Entered::Yes(entry, head) => (Some(entry.state.seq), *head),
         // Nothing to raise, or the entry came to nothing: what the head says may go in any case.
@@ -235,7 +244,59 @@ pub(super) async fn run(
     {
         judged_by.state.root.packs = old.state.root.packs;
     }
+    if unpublished {
+        judged_by.state.root.keep = plan.keep.1;
+    }
     sweep(ledger, plan, &judged_by, entered, give_up, progress).await
+}
+
+/// Raises the floors to `floor` at once, with no regard to who relies on what is below (a purge overwrites slots before
+/// it lets them go). Gives the head that says so.
+pub(super) async fn raise(ledger: &Ledger, floor: Seq, author: &str, give_up: Duration) -> Result<State> {
+    for _ in 0..PLANS {
+        let Entry { state: base, body, .. } = ledger.head_entry(ledger.known(floor)).await?;
+        let old = base.root.clone();
+        if let Some((name, at)) = old.pins.iter().find(|(_, at)| *at < floor) {
+            return Err(Error::new(Kind::Conflict, format!("pin '{name}' keeps the state of entry {at}"))
+                .with_code("pinned")
+                .with_hint(format!(
+                    "remove it with 'peat pin rm {name}', if nobody needs that state, and run this again"
+                )));
+        }
+        let low = if floor == base.seq {
+            old.minlog
+        } else {
+            let at = Ref { segment: Segment::Log(floor), off: 0, len: 0 };
+            let glance = ledger.glance(floor).await?.ok_or_else(|| ledger.gone(&at))?;
+            glance.state.root.minlog
+        };
+        let plan = GcPlan {
+            head: base.seq,
+            floor: (old.floor, floor.max(old.floor)),
+            horizon: (old.horizon, floor.max(old.horizon)),
+            keep: (old.keep, floor.min(low).max(old.keep)),
+            pruned: 0,
+            held_by: None,
+            doomed: Vec::new(),
+            retained: 0,
+        };
+        let mut pages = Pages::new(ledger, &NoCache);
+        pages.hold(base.seq, body);
+        let mut floors = Floors { mark: Mark::new(ledger, author), plan: &plan, unpublished: false };
+        let head = match enter(ledger, base, pages, &mut floors, give_up).await? {
+            Entered::Yes(_, head) => head.state,
+            Entered::Void => ledger.head_entry(ledger.known(floor)).await?.state,
+            Entered::Late(error) | Entered::Unknown(error) => {
+                return Err(error
+                    .context("whether the floors were raised is not known")
+                    .with_hint("run the command again: it goes on where it stopped"));
+            }
+        };
+        if head.root.floor >= plan.floor.1 && head.root.keep >= plan.keep.1 && head.root.horizon >= plan.horizon.1 {
+            return Ok(head);
+        }
+    }
+    Err(Error::new(Kind::Contended, "others moved the ledger on each time").with_hint("run the command again"))
 }
 
 /// Deletes what the plan names, as far as the head of the log lets it go.
@@ -256,8 +317,10 @@ async fn sweep(
     let judge = Judge { root: &head.root, packs: &packs };
     let mut out = Collected { entry, ..Collected::default() };
     let of = plan.doomed.len() as u64;
-    super::sweep::delete(ledger, plan, &|name| judge.may_go(name), give_up, &mut out, &|done| progress(done, of))
-        .await?;
+    super::sweep::delete(ledger, &plan.doomed, &|name| judge.may_go(name), give_up, &mut out, &|done| {
+        progress(done, of)
+    })
+    .await?;
     Ok(out)
 }
 
@@ -265,6 +328,8 @@ async fn sweep(
 struct Floors<'a> {
     mark: Mark,
     plan: &'a GcPlan,
+    /// K is kept to oneself: a rule that a test switched off.
+    unpublished: bool,
 }
 
 #[async_trait]
@@ -284,7 +349,7 @@ impl Build for Floors<'_> {
             ..old.clone()
         };
         // K was found for the floor of the plan; the state at a lower one may refer to lower slots.
-        if root.floor >= self.plan.floor.1 {
+        if root.floor >= self.plan.floor.1 && !self.unpublished {
             root.keep = self.plan.keep.1.max(old.keep);
         }
         let mut packs = Vec::new();

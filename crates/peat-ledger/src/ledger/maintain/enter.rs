@@ -10,7 +10,7 @@ use peat_types::{ChangeId, EntryId, Error, Kind, Mutation, Result, Seq, TxId};
 use crate::format::maintain::{self, Maintenance};
 use crate::format::{self, Writer};
 use crate::ledger::pages::Pages;
-use crate::ledger::read::Stop;
+use crate::ledger::read::{LOOKS, Stop};
 use crate::ledger::{Ledger, key};
 use crate::model::{Entry, Segment, State};
 
@@ -93,6 +93,7 @@ pub(super) async fn enter(
         let first = match create(ledger, &own, &body, give_up).await? {
             Slot::Mine(entry) => return confirm(ledger, entry).await,
             Slot::Other(entry) => *entry,
+            Slot::Void => return Ok(Entered::Void),
             Slot::Unknown(error) => return Ok(Entered::Unknown(error)),
         };
         losses += 1;
@@ -143,10 +144,15 @@ async fn confirm(ledger: &Ledger, entry: Box<Entry>) -> Result<Entered> {
 /// The head as the store lists it. What this process created itself proves nothing here, so a listing that does not show
 /// it yet is no answer.
 async fn listed_head(ledger: &Ledger, least: Seq) -> Result<Entry> {
-    if let Some(head) = ledger.list_head().await?.filter(|head| *head >= least)
-        && let Some(entry) = ledger.entry(head).await?
-    {
-        return Ok(entry);
+    for _ in 0..LOOKS {
+        let asked = ledger.env.monotonic();
+        let Some(head) = ledger.list_head().await?.filter(|head| *head >= least) else { break };
+        // As in `glance_head`: what was listed long ago counts when it is still the newest.
+        if let Some(entry) = ledger.entry(head).await?
+            && (ledger.is_fresh(asked) || ledger.list_head().await? == Some(head))
+        {
+            return Ok(entry);
+        }
     }
     Err(Error::new(Kind::Offline, format!("the listing of {} does not show entry {least} yet", ledger.store)))
 }
@@ -154,6 +160,8 @@ async fn listed_head(ledger: &Ledger, least: Seq) -> Result<Entry> {
 enum Slot {
     Mine(Box<Entry>),
     Other(Box<Entry>),
+    /// It lies behind the floor.
+    Void,
     Unknown(Error),
 }
 
@@ -177,7 +185,10 @@ async fn create(ledger: &Ledger, own: &Entry, body: &Bytes, give_up: Duration) -
             Ok(Some(stored)) if stored.state.entry == own.state.entry => return Ok(Slot::Mine(Box::new(stored))),
             Ok(Some(stored)) => return Ok(Slot::Other(Box::new(stored))),
             Ok(None) if error.kind() != Kind::Offline => return Err(error),
-            Err(error) if error.kind() != Kind::Offline => return Err(error),
+            Err(error) if error.kind() != Kind::Offline => match ledger.unless_void(own.state.seq, error).await {
+                None => return Ok(Slot::Void),
+                Some(error) => return Err(error),
+            },
             Ok(None) | Err(_) => {}
         }
         if env.monotonic() >= give_up {

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::join_all;
 use peat_types::{Error, Kind, Result};
 
 use super::enter::pause;
-use super::{Collected, Doomed, GcPlan, ObjectKind};
+use super::{Collected, Doomed, ObjectKind};
 use crate::ledger::Ledger;
 
 /// Deletes in flight at once.
@@ -15,7 +16,7 @@ const PARALLEL: usize = 16;
 
 pub(super) async fn delete(
     ledger: &Ledger,
-    plan: &GcPlan,
+    doomed: &[Doomed],
     may_go: &(dyn Fn(&str) -> bool + Sync),
     give_up: Duration,
     out: &mut Collected,
@@ -23,7 +24,7 @@ pub(super) async fn delete(
 ) -> Result<()> {
     let mut refused: BTreeSet<ObjectKind> = BTreeSet::new();
     let mut done = 0;
-    for batch in plan.doomed.chunks(PARALLEL) {
+    for batch in doomed.chunks(PARALLEL) {
         let (go, stay): (Vec<&Doomed>, Vec<&Doomed>) =
             batch.iter().partition(|doomed| may_go(&doomed.key) && !refused.contains(&doomed.kind));
         out.left.extend(stay.into_iter().cloned());
@@ -44,6 +45,22 @@ pub(super) async fn delete(
         progress(done);
     }
     Ok(())
+}
+
+/// Overwrites a slot that is void, whatever it holds.
+pub(super) async fn overwrite(ledger: &Ledger, key: &str, stub: &Bytes, give_up: Duration) -> Result<()> {
+    let env = &ledger.env;
+    let mut tries = 0;
+    loop {
+        env.step("purge.overwrite").await;
+        match ledger.store.put(key, stub.clone()).await {
+            Err(error) if error.kind() == Kind::Offline && env.monotonic() < give_up => {
+                env.sleep(env.jitter(pause(tries))).await;
+                tries += 1;
+            }
+            done => return done.map(drop),
+        }
+    }
 }
 
 async fn one(ledger: &Ledger, doomed: &Doomed, give_up: Duration) -> std::result::Result<(), Error> {
