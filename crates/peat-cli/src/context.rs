@@ -1,7 +1,6 @@
 //! What a command is given: settings, printer, environment, and the way to its repo.
 
 use std::cell::{Cell, OnceCell};
-use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use peat_types::{Env, Error, Result};
 
 use crate::exit::Exit;
 use crate::interrupt;
+use crate::keeper::Child;
 use crate::printer::{Printer, Render};
 use crate::progress::Progress;
 use crate::settings::Settings;
@@ -57,7 +57,11 @@ impl Context {
         let cwd = std::env::current_dir().map_err(|e| Error::io("find", Path::new("the current folder"), e))?;
         let mut host = Host::new(self.env.clone(), env!("CARGO_PKG_VERSION"), cwd, self.settings.home.clone());
         host.repo_dir.clone_from(&self.settings.repo_dir);
-        host.supervisor = supervisor()?;
+        let exe = std::env::current_exe().map_err(|e| Error::io("find", Path::new("this executable"), e))?;
+        if self.settings.maintenance {
+            host.keeper = Some(Arc::new(Child(exe.clone())));
+        }
+        host.supervisor = vec![exe.into_os_string(), SUPERVISE.into()];
         host.user.clone_from(&self.settings.user);
         host.hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
         host.reporter = Arc::new(Progress::new(self.env.clone(), self.printer.clone(), self.settings.draw()));
@@ -94,7 +98,10 @@ impl Context {
             tokio::pin!(command);
             tokio::select! {
                 biased;
-                outcome = &mut command => return outcome,
+                outcome = &mut command => {
+                    self.keep_up(&mut signals).await;
+                    return outcome;
+                }
                 () = signals.next() => self.cancel.cancel(Reason::Interrupt),
             }
             if !self.graceful.get() {
@@ -109,6 +116,20 @@ impl Context {
         // Requests that nobody waits for any more must not hold the process back.
         runtime.shutdown_background();
         outcome
+    }
+
+    /// After a command: maintenance, when it is due. What the command printed or cost does not change by it.
+    async fn keep_up(&self, signals: &mut interrupt::Signals) {
+        let Some(repo) = self.repo.get() else { return };
+        let kept = tokio::select! {
+            biased;
+            kept = repo.keep_up() => kept,
+            () = signals.next() => return,
+        };
+        if let Err(error) = kept {
+            let why = error.chain().join(": ");
+            self.printer.warning(&format!("maintenance of the ledger is due, and did not work this time: {why}"));
+        }
     }
 
     /// The handle by which Ctrl-C reaches a run. Who takes it promises to come to an end soon after.
@@ -177,10 +198,4 @@ impl Context {
     fn elapsed(&self) -> Duration {
         self.env.monotonic().saturating_sub(self.started)
     }
-}
-
-/// The command that supervises the program of a method: this executable again.
-fn supervisor() -> Result<Vec<OsString>> {
-    let exe = std::env::current_exe().map_err(|e| Error::io("find", Path::new("this executable"), e))?;
-    Ok(vec![exe.into_os_string(), SUPERVISE.into()])
 }

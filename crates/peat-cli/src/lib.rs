@@ -8,6 +8,7 @@ mod error;
 mod exit;
 mod inputs;
 mod interrupt;
+mod keeper;
 mod logging;
 mod page;
 mod printer;

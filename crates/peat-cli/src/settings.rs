@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use peat_types::Env;
 
 use crate::args::{Global, LogFormat, LogLevel};
+use crate::keeper::VARIABLE;
 
 /// Everything a command needs to know about how it was called.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub(crate) struct Settings {
     pub temporary: PathBuf,
     /// Who is named in leases and entries, for people only.
     pub user: String,
+    /// Whether maintenance may run by itself.
+    pub maintenance: bool,
 }
 
 impl Settings {
@@ -58,6 +61,7 @@ impl Settings {
             repo_dir: global.repo_dir.or_else(|| env.var("PEAT_REPO_DIR").map(PathBuf::from)),
             home: home(env),
             temporary: PathBuf::from(env.var("TMPDIR").unwrap_or("/tmp")),
+            maintenance: env.var(VARIABLE) != Some("off"),
             user: env.var("USER").or_else(|| env.var("LOGNAME")).unwrap_or("unknown").to_owned(),
         }
     }

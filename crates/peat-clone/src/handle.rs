@@ -3,10 +3,14 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
-use peat_ledger::{Checkpoint, Checkpointing, Collected, Collecting, GcPlan, Ledger, NewLedger, NsInfo, Verified};
+use peat_ledger::{
+    Checkpoint, Checkpointing, Collected, Collecting, GcPlan, Ledger, NewLedger, NsInfo, Pin, PurgePlan, Purged,
+    Purging, Verified,
+};
 use peat_types::{ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Kind, Result, Seq, Timestamp, Unit};
 
 use crate::beside::Beside;
@@ -25,6 +29,8 @@ use crate::{
 const OPEN_WAIT: Duration = Duration::from_secs(60);
 /// How long a checkpoint or a collection is tried.
 const MAINTENANCE: Duration = Duration::from_secs(600);
+/// How long a change of the pins is tried.
+const PINNING: Duration = Duration::from_secs(30);
 
 /// One machine's side of a ledger. Cheap to clone; all handles of a process share one connection.
 ///
@@ -46,6 +52,8 @@ pub(crate) struct Inner {
     pub(crate) looking: tokio::sync::Mutex<()>,
     pub(crate) id: CloneId,
     pub(crate) instance: InstanceId,
+    /// Whether this process got anything into the log.
+    pub(crate) committed: AtomicBool,
     copied: bool,
 }
 
@@ -115,7 +123,9 @@ impl LocalClone {
         let tree = Tree::new(options.dir.join("tree"));
         let runs = Runs::new(options.dir.join("run"));
         let looking = tokio::sync::Mutex::default();
-        let inner = Inner { options, env, planner, ledger, db, journal, tree, runs, looking, id, instance, copied };
+        let committed = AtomicBool::new(false);
+        let inner =
+            Inner { options, env, planner, ledger, db, journal, tree, runs, looking, id, instance, committed, copied };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -330,6 +340,40 @@ impl LocalClone {
 
     pub(crate) fn collecting(&self, keep: Duration) -> Collecting {
         Collecting { author: self.0.author(), keep, patience: MAINTENANCE }
+    }
+
+    /// What a purge of items of a unit would do. Nothing is changed.
+    pub async fn plan_purge(&self, unit: &Unit, paths: &[ItemPath]) -> Result<PurgePlan> {
+        self.0.ledger.plan_purge(&self.purging(unit, paths)).await
+    }
+
+    /// Removes items, or folders of items, of a unit from the present and from history, then brings the clone up to date.
+    pub async fn purge(&self, unit: &Unit, paths: &[ItemPath]) -> Result<Purged> {
+        let reporter = &self.0.options.reporter;
+        let progress = |done, of| reporter.report(Event::Collecting { done, of });
+        let purged = self.0.ledger.purge(&self.purging(unit, paths), &progress).await?;
+        self.pull(&Scope::All).await?;
+        Ok(purged)
+    }
+
+    fn purging(&self, unit: &Unit, paths: &[ItemPath]) -> Purging {
+        let (unit, paths) = (unit.clone(), paths.to_vec());
+        Purging { unit, paths, author: self.0.author(), patience: MAINTENANCE }
+    }
+
+    /// The states that are kept under a name.
+    pub async fn pins(&self) -> Result<Vec<Pin>> {
+        self.0.ledger.pins().await
+    }
+
+    /// Keeps a state, the newest when none is given, under a name. Gives the entry that says so and the one pinned.
+    pub async fn pin(&self, name: &str, at: Option<Seq>) -> Result<(Seq, Seq)> {
+        self.0.ledger.pin(name, at, &self.0.author(), PINNING).await
+    }
+
+    /// Removes a pin. Gives the entry that says so and the one that was pinned.
+    pub async fn unpin(&self, name: &str) -> Result<(Seq, Seq)> {
+        self.0.ledger.unpin(name, &self.0.author(), PINNING).await
     }
 
     /// Any object of the ledger as JSON, by its key below the namespace.

@@ -23,6 +23,7 @@ mod repair;
 mod report;
 mod sync;
 mod tree;
+mod upkeep;
 mod watch;
 
 pub use change::{Adopt, Change, Committed, NewChange, OnRefusal, Pending, PendingStatus, Settled, Source};
@@ -35,11 +36,12 @@ pub use moving::Standing;
 pub use options::{Durability, Event, Holder, Hydration, NewNamespace, Options, Reporter, Silent};
 pub use planner::{Interrupted, Plan, PlanContent, PlanOp, Planner, Refusal, View};
 pub use report::{Finding, LeaseInfo, Local, Repair, Spent};
+pub use upkeep::{Maintained, Tried, Upkeep};
 pub use watch::{Jumped, Watch, WatchOptions, Watched, WatchedChange};
 
 // What a caller needs to read the answers of this room.
 pub use peat_ledger::{
     Ancestor, Checkpoint, Collected, Copied, CopyPlan, Doomed, Entry, FileRow, GcPlan, Kept, Lease, LogLine, LogPage,
-    LogQuery, Moved, NsInfo, ObjectKind, OpRecord, Params, Past, Rank, Tail, Together, TxHead, TxKind, UnitDiff,
-    UnitOps, Verified,
+    LogQuery, Moved, NsInfo, ObjectKind, OpRecord, Params, Past, Pin, PurgePlan, Purged, Rank, Tail, Together, TxHead,
+    TxKind, UnitDiff, UnitOps, Verified,
 };

@@ -139,3 +139,49 @@ async fn a_fresh_clone_starts_from_the_checkpoint_in_few_requests() {
     let (pulled, requests) = b.counted(b.clone.pull(&Scope::All)).await;
     assert_eq!((pulled.unwrap().to, requests.total()), (Seq(152), 2));
 }
+
+#[tokio::test(start_paused = true)]
+async fn maintenance_by_itself_collects_once_a_day_and_never_two_at_once() {
+    let world = World::new(4);
+    let a = world.open("a").await;
+    a.put("model/x", "model/x/a", "1").await;
+    let due = |machine: &Machine| machine.clone.upkeep().unwrap().unwrap().collect_since.is_some();
+    assert!(!due(&a), "the ledger is new");
+    world.env.sleep(DAY * 40).await;
+    a.put("model/x", "model/x/a", "2").await;
+    assert!(due(&a));
+    let done = a.clone.maintain(DAY * 30).await.unwrap().expect("nobody else is at it");
+    assert!(done.collected.expect("it was time").entry.is_some());
+    a.pull().await;
+    assert!(!due(&a) && a.clone.upkeep().unwrap().unwrap().collected.is_some());
+    // Whoever hears of it has nothing to do.
+    let b = world.open("b").await;
+    b.pull().await;
+    assert!(!due(&b));
+    world.env.sleep(DAY * 2).await;
+    assert!(due(&a) && due(&b));
+    // Another process of the clone is at it.
+    let lock = std::fs::File::create(world.dir("a").join("maintain.lock")).unwrap();
+    lock.lock().unwrap();
+    assert!(a.clone.maintain(DAY * 30).await.unwrap().is_none() && a.clone.is_maintained_now().unwrap());
+    drop(lock);
+    assert!(a.clone.maintain(DAY * 30).await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_that_may_not_delete_raises_no_floor_and_asks_again_in_a_week() {
+    let world = World::new(5);
+    let a = world.open("a").await;
+    a.put("model/x", "model/x/a", "1").await;
+    world.env.sleep(DAY * 40).await;
+    a.put("model/x", "model/x/a", "2").await;
+    a.denied.store(true, std::sync::atomic::Ordering::Relaxed);
+    let done = a.clone.maintain(DAY * 30).await.unwrap().expect("nobody else is at it");
+    assert!(done.collected.is_none());
+    let upkeep = a.clone.upkeep().unwrap().unwrap();
+    assert_eq!((upkeep.collect_since, upkeep.last_try.map(|tried| tried.may_delete)), (None, Some(false)));
+    world.env.sleep(DAY * 6).await;
+    assert!(a.clone.upkeep().unwrap().unwrap().collect_since.is_none());
+    world.env.sleep(DAY).await;
+    assert!(a.clone.upkeep().unwrap().unwrap().collect_since.is_some());
+}

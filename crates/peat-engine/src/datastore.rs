@@ -5,6 +5,8 @@ mod extension;
 mod maintain;
 mod namespaces;
 mod policy;
+mod pins;
+mod purge;
 mod setup;
 
 use peat_clone::{LogQuery, Scope};
@@ -18,6 +20,8 @@ use crate::report::{
 use crate::status::pending_change;
 
 pub use doctor::{Diagnosis, Examination};
+pub use maintain::KeptUp;
+pub use purge::PurgeRequest;
 pub use setup::SetupRequest;
 
 impl Repo {
@@ -56,6 +60,7 @@ impl Repo {
             },
             size,
             recent: self.recent_costs(clone)?,
+            maintenance: self.maintenance()?,
         })
     }
 

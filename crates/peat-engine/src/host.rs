@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use peat_clone::{Durability, Params, Reporter, Silent};
-use peat_types::Env;
+use peat_types::{Env, Result};
 
 use crate::types::Registry;
 
@@ -45,6 +45,17 @@ pub struct Host {
     pub params: Params,
     /// How a store is opened; tests put a store in memory here.
     pub stores: Arc<dyn crate::store::Opener>,
+    /// Who carries on with maintenance after a command; nobody when it does not run by itself.
+    pub keeper: Option<Arc<dyn Keeper>>,
+}
+
+/// Who carries on with the maintenance of a ledger without anybody waiting for it.
+pub trait Keeper: Send + Sync {
+    /// Starts [`maintain_by_itself`](crate::Repo::maintain_by_itself) for the repository in `root` elsewhere.
+    ///
+    /// # Errors
+    /// What the system says. Nothing is lost by it: the next command tries again.
+    fn start(&self, root: &Path) -> Result<()>;
 }
 
 /// How long the programs of methods are waited for.
@@ -91,6 +102,7 @@ impl Host {
             patience: Patience::default(),
             params: Params::default(),
             stores: Arc::new(crate::store::Real::default()),
+            keeper: None,
         }
     }
 

@@ -36,17 +36,17 @@ mod yaml;
 
 pub use cancel::{Cancel, Reason};
 pub use data::{DataGet, LargeContent, Reading};
-pub use datastore::{Diagnosis, Examination, SetupRequest};
+pub use datastore::{Diagnosis, Examination, KeptUp, PurgeRequest, SetupRequest};
 pub use definition::{CreateModel, Definition};
 pub use history::{DiffRequest, LogRequest, RestoreRequest, UndoRequest, When};
-pub use host::{Beats, Host, Patience};
+pub use host::{Beats, Host, Keeper, Patience};
 pub use names::normalize_type;
 pub use outputs::OutputDataGet;
 pub use peat_clone::Params;
 pub use prices::Prices;
 pub use process::supervise;
 pub use record::{Artifacts, DataArtifact, Metadata, Output, Owner, Provenance, RunError};
-pub use repo::{Datastore, InitRequest, LOCAL, MARKER, Marker, Repo};
+pub use repo::{Datastore, InitRequest, LOCAL, MARKER, Marker, Repo, Retention, Upkeep};
 pub use run::{Observer, Quiet, Ran, RunRequest};
 pub use store::{Opened, Opener, Real};
 pub use types::{

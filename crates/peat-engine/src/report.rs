@@ -6,6 +6,7 @@
 mod cost;
 mod data;
 mod history;
+mod keep;
 mod model;
 mod pending;
 mod policy;
@@ -26,6 +27,10 @@ pub use history::{
     ContentDiff, DiffReport, HistoryData, HistoryItem, LogEntry, LogReport, LogTransaction, RestoreReport, ShowReport,
     ShowTransaction, UndoReport, UndoneChange,
 };
+pub use keep::{
+    CheckpointMade, DatastoreGc, DatastorePurge, FreedObjects, LedgerMaintain, Maintenance, MaintenanceDone, PinDone,
+    PinList, PinRow, PurgeDone,
+};
 pub use model::{
     DeletedModel, MethodReport, MethodView, ModelCreated, ModelDeleted, ModelEdited, ModelRow, ModelSearch,
     ModelValidated, ModelValidatedAll, ModelView, SpecView, TypeName, TypeSearch, TypeView, Validation, Warning,
@@ -35,9 +40,9 @@ pub use policy::{DatastorePolicy, Role};
 pub use repo::{GitignoreAction, InitReport};
 pub use run::{Artifact, CancelReport, CancelledRun, RunReport, RunStatus};
 pub use store::{
-    CatalogNamespace, CatalogPull, CheckpointMade, DatastoreCleanup, DatastoreGc, DatastoreSetup, DatastoreStatus,
-    DoctorFinding, DoctorReport, FreedObjects, LedgerCat, LedgerLs, LedgerMaintain, LedgerObject, LedgerVerify,
-    LockHolder, LockReleased, LockStatus, NamespaceList, NamespaceRow, SetupAction, StatusReport, SyncReport,
+    CatalogNamespace, CatalogPull, DatastoreCleanup, DatastoreSetup, DatastoreStatus, DoctorFinding, DoctorReport,
+    LedgerCat, LedgerLs, LedgerObject, LedgerVerify, LockHolder, LockReleased, LockStatus, NamespaceList, NamespaceRow,
+    SetupAction, StatusReport, SyncReport,
 };
 pub use watch::{WatchChange, WatchData, WatchEvent, WatchItem, WatchOutput, WatchUnit};
 

@@ -114,6 +114,7 @@ impl Repo {
             items: units.iter().map(|unit| unit.items).sum(),
             pending,
             leases: held(clone, &names)?,
+            maintenance: self.maintenance()?,
             notes,
         })
     }

@@ -12,6 +12,7 @@ mod ledger;
 mod log;
 pub(crate) mod model;
 mod pending;
+mod pin;
 mod restore;
 mod show;
 mod status;
@@ -38,6 +39,7 @@ pub(crate) enum Command {
     Status(status::Args),
     Datastore(datastore::Args),
     Pending(pending::Args),
+    Pin(pin::Args),
     Ledger(ledger::Args),
     Doctor(doctor::Args),
     Demo(demo::Args),
@@ -68,6 +70,7 @@ pub(crate) fn dispatch(command: Option<Command>, cx: &Context) -> Result<Exit> {
         Command::Status(args) => cx.block_on(status::run(args, cx)),
         Command::Datastore(args) => datastore::run(args, cx),
         Command::Pending(args) => pending::run(args, cx),
+        Command::Pin(args) => pin::run(args, cx),
         Command::Ledger(args) => ledger::run(args, cx),
         Command::Doctor(args) => cx.block_on(doctor::run(args, cx)),
         Command::Demo(args) => cx.block_on(demo::run(args, cx)),

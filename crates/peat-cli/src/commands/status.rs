@@ -1,5 +1,6 @@
 use peat_types::Result;
 
+use crate::commands::datastore;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::page::Page;
@@ -43,6 +44,9 @@ impl Render for StatusReport {
         for lease in &self.leases {
             let what = lease.model_name.as_ref().unwrap_or(&lease.unit);
             page.field("lease", format_args!("{what}: {} since {}", lease.holder, lease.acquired_at));
+        }
+        if let Some(maintenance) = &self.maintenance {
+            datastore::maintenance(maintenance, page);
         }
         for note in &self.notes {
             page.line(note);

@@ -74,6 +74,7 @@ fn a_bare_group_shows_its_help() {
         "datastore",
         "datastore lock",
         "pending",
+        "pin",
         "ledger",
         "repo",
     ] {

@@ -27,4 +27,5 @@ mod runs;
 mod sandbox;
 mod shapes;
 mod sharing;
+mod upkeep;
 mod watch;

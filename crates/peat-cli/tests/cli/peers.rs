@@ -1,4 +1,4 @@
-//! The page about what happened to others keeps its word.
+//! The page about what happened to others keeps its word, and so does the list of the nasty scenarios.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -58,4 +58,27 @@ fn the_peers_page_has_every_number_once() {
     let numbers: Vec<String> = rows().into_iter().map(|(number, ..)| number).collect();
     let wanted: Vec<String> = (1..=77).map(|n| format!("B-{n:02}")).chain((1..=15).map(|n| format!("F{n}"))).collect();
     assert_eq!(numbers, wanted);
+}
+
+#[test]
+fn each_of_the_fifteen_scenarios_has_a_test_of_its_number() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/design/008-simulation.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    let (_, table) = text.split_once("## The fifteen nasty scenarios").unwrap();
+    let tests = tests();
+    let mut numbers = Vec::new();
+    for line in table.lines() {
+        let cells: Vec<_> = line.strip_prefix("| ").unwrap_or_default().split(" |").map(str::trim).collect();
+        let Ok(number) = cells[0].parse::<u32>() else { continue };
+        numbers.push(number);
+        let named: Vec<_> = cells[2].split('`').skip(1).step_by(2).filter(|name| name.starts_with("study_")).collect();
+        assert!(!named.is_empty(), "scenario {number} names no test");
+        for name in named {
+            assert!(name.starts_with(&format!("study_{number:02}_")), "{name} is not of scenario {number}");
+            assert!(tests.contains(name), "scenario {number}: there is no test {name}");
+        }
+    }
+    assert_eq!(numbers, (1..=15).collect::<Vec<_>>());
+    let listed = |test: &&String| test.starts_with("study_") && !table.contains(&format!("`{test}`"));
+    assert_eq!(tests.iter().find(listed), None, "a scenario's test that is not in the table");
 }

@@ -1,6 +1,7 @@
 //! Working on a row until it is in the log, put aside, or out of reach.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use peat_ledger::{Commit, Dead as Why, Entry, Ledger, OpRecord, TxHead};
@@ -274,6 +275,7 @@ impl Inner {
         contents: BTreeMap<Hash, Brought>,
         at: Moment,
     ) -> Committed {
+        self.committed.store(true, Ordering::Relaxed);
         let seq = entry.state.seq;
         let mine = entry.state.writer == self.instance;
         let items = self.items_of(&entry, locked.id());

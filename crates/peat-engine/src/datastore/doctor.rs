@@ -40,6 +40,7 @@ impl Repo {
             health_findings.push(self.check_definitions()?);
         }
         health_findings.extend(self.check_store(clone, place).await);
+        health_findings.extend(self.upkeep_finding()?);
         if how.probe {
             health_findings.push(self.probed(place).await?);
         }

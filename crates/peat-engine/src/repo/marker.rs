@@ -1,6 +1,7 @@
 //! The file that makes a folder a repository.
 
 use std::path::Path;
+use std::time::Duration;
 
 use peat_clone::Hydration;
 use peat_types::{Error, Kind, Namespace, Result};
@@ -21,10 +22,71 @@ pub struct Marker {
     pub repo_id: String,
     /// Its datastore; absent for the private one.
     pub datastore: Option<Datastore>,
+    /// How its ledger is kept in shape; stands in `datastore`, which may hold nothing else.
+    pub upkeep: Upkeep,
     /// The whole document.
     pub doc: Map<String, Value>,
     /// What keeps it from being read whole, in a marker of [`Marker::salvage`].
     pub damage: Option<String>,
+}
+
+/// How the ledger is kept in shape: settings of `datastore`, also of the private one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Upkeep {
+    /// How long states stay readable, and how much may be stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Retention>,
+    /// `on` (default) or `off`: whether maintenance runs by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maintenance: Option<Value>,
+}
+
+/// `datastore.retention` in the marker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Retention {
+    /// Days of states that stay readable; 30 when it is not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub days: Option<u32>,
+    /// Bytes above which the store is said to be large. Nothing is removed because of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+}
+
+/// Days of states that are kept unless the marker says otherwise.
+const DAYS: u32 = 30;
+
+impl Upkeep {
+    /// How long states stay readable.
+    pub fn keep(&self) -> Duration {
+        let days = self.retention.as_ref().and_then(|retention| retention.days).unwrap_or(DAYS);
+        Duration::from_secs(u64::from(days) * 24 * 3600)
+    }
+
+    /// Bytes above which the store is said to be large.
+    pub fn max_bytes(&self) -> Option<u64> {
+        self.retention.as_ref()?.max_bytes
+    }
+
+    /// Whether maintenance runs by itself, as far as the repository says.
+    pub fn by_itself(&self) -> bool {
+        !matches!(&self.maintenance, Some(Value::Bool(false))) && self.maintenance.as_ref().is_none_or(|v| v != "off")
+    }
+
+    fn check(self) -> Result<Self> {
+        if self.retention.as_ref().and_then(|retention| retention.days) == Some(0) {
+            return Err(Error::invalid(format!("{MARKER}: datastore.retention.days is 0"))
+                .with_hint("states are kept for a day at least: clones that looked at the store lately rely on it"));
+        }
+        match &self.maintenance {
+            None | Some(Value::Bool(_)) => Ok(self),
+            Some(Value::String(word)) if word == "on" || word == "off" => Ok(self),
+            Some(other) => {
+                Err(Error::invalid(format!("{MARKER}: datastore.maintenance is {other}: it is 'on' or 'off'")))
+            }
+        }
+    }
 }
 
 /// `datastore` in the marker.
@@ -113,11 +175,12 @@ impl Marker {
             return Err(Error::invalid(format!("{MARKER}: repoId '{repo_id}' is not a UUID"))
                 .with_hint("restore the file from git: the id says whose data a shared datastore holds"));
         }
-        let datastore = match doc.get("datastore") {
-            None | Some(Value::Null) => None,
-            Some(value) => Some(datastore(value)?),
+        let (datastore, upkeep) = match doc.get("datastore") {
+            None | Some(Value::Null) => (None, Upkeep::default()),
+            Some(value) => (datastore(value)?, upkeep(value)?),
         };
         Ok(Self { version, repo_id, datastore, doc, damage: None })
+        Ok(Self { version, repo_id, datastore, upkeep, doc })
     }
 
     /// What can be read of a marker that [`Self::read`] refuses with `why`; its id is empty when it is not there. `None`
@@ -155,7 +218,18 @@ fn salvaged(value: &Value) -> Option<Datastore> {
     store.namespace().is_ok().then_some(store)
 }
 
-fn datastore(value: &Value) -> Result<Datastore> {
+fn upkeep(value: &Value) -> Result<Upkeep> {
+    let upkeep: Upkeep = serde_json::from_value(value.clone())
+        .map_err(|e| Error::invalid(format!("{MARKER}: datastore cannot be read: {e}")))?;
+    upkeep.check()
+}
+
+/// The datastore named; `None` when there are only settings of the private one.
+fn datastore(value: &Value) -> Result<Option<Datastore>> {
+    let own = |key: &String| key == "retention" || key == "maintenance";
+    if value.as_object().is_some_and(|fields| !fields.is_empty() && fields.keys().all(own)) {
+        return Ok(None);
+    }
     let store: Datastore = serde_json::from_value(value.clone())
         .map_err(|e| Error::invalid(format!("{MARKER}: datastore cannot be read: {e}")))?;
     if store.url.is_empty() {
@@ -164,7 +238,7 @@ fn datastore(value: &Value) -> Result<Datastore> {
     }
     store.namespace()?;
     store.hydration()?;
-    Ok(store)
+    Ok(Some(store))
 }
 
 /// Major and minor number: a patch release writes nothing that an older patch cannot read.
@@ -176,8 +250,15 @@ fn release(version: &str) -> Option<(u64, u64)> {
 /// The marker's text with `datastore` replaced and everything else, comments included, as it was.
 pub(crate) fn with_datastore(text: &str, store: &Datastore) -> Result<String> {
     let before: Map<String, Value> = yaml::from_str(text, MARKER)?;
-    let value =
+    let mut value =
         serde_json::to_value(store).map_err(|e| Error::internal("a datastore cannot be written").with_source(e))?;
+    // How long things are kept is no matter of where.
+    for key in ["retention", "maintenance"] {
+        let kept = before.get("datastore").and_then(|old| old.get(key));
+        if let (Some(kept), Some(fields)) = (kept, value.as_object_mut()) {
+            fields.entry(key).or_insert_with(|| kept.clone());
+        }
+    }
     let block = yaml::to_string(&serde_json::json!({ "datastore": value }))?;
     let mut out = String::new();
     let mut inside = false;
@@ -220,6 +301,23 @@ mod tests {
         let error = Marker::parse(&TEXT.replace("0.1.0", "0.2.0"), "0.1.0").unwrap_err();
         assert_eq!(error.code(), "unsupported_version");
         assert!(Marker::parse(&TEXT.replace("0.1.0", "soon"), "0.1.0").is_err());
+    }
+
+    #[test]
+    fn upkeep_is_read_checked_and_kept_when_the_store_is_changed() {
+        let private = format!("{TEXT}datastore:\n  retention:\n    days: 90\n    maxBytes: 1000\n  maintenance: off\n");
+        let marker = Marker::parse(&private, "0.1.0").unwrap();
+        assert_eq!((marker.datastore, marker.upkeep.max_bytes()), (None, Some(1000)));
+        assert_eq!(marker.upkeep.keep(), Duration::from_secs(90 * 24 * 3600));
+        assert!(!marker.upkeep.by_itself() && Upkeep::default().by_itself());
+        assert_eq!(Upkeep::default().keep(), Duration::from_secs(30 * 24 * 3600));
+        let store = Datastore { url: "s3://b/p".into(), ..Datastore::default() };
+        let shared = Marker::parse(&with_datastore(&private, &store).unwrap(), "0.1.0").unwrap();
+        assert_eq!((shared.datastore.unwrap().url.as_str(), shared.upkeep), ("s3://b/p", marker.upkeep));
+        for bad in ["retention: {days: 0}", "retention: {days: x}", "retention: {weeks: 1}", "maintenance: maybe"] {
+            let text = format!("{TEXT}datastore: {{{bad}}}\n");
+            assert!(Marker::parse(&text, "0.1.0").is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use peat_types::{CloneId, LedgerId, Namespace, Seq, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{CommandCost, LocalContents, PendingChange, StoreSize, Warning, schema};
+use super::{CommandCost, LocalContents, Maintenance, PendingChange, StoreSize, Warning, schema};
 
 /// Who holds a lease.
 #[derive(Clone, Debug, Serialize)]
@@ -73,6 +73,9 @@ pub struct StatusReport {
     pub pending: Vec<PendingChange>,
     /// Leases held, as far as known here.
     pub leases: Vec<LockHolder>,
+    /// How the ledger is kept in shape; absent while no entry is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maintenance: Option<Maintenance>,
     /// What deserves attention.
     pub notes: Vec<String>,
 }
@@ -266,6 +269,9 @@ pub struct DatastoreStatus {
     pub size: Option<StoreSize>,
     /// What the last commands cost, newest first.
     pub recent: Vec<CommandCost>,
+    /// How the ledger is kept in shape; absent while no entry is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maintenance: Option<Maintenance>,
 }
 
 /// `peat datastore sync`.
@@ -404,91 +410,6 @@ pub struct LedgerVerify {
     pub passed: bool,
 }
 
-/// `peat ledger maintain`.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LedgerMaintain {
-    /// URL of the store.
-    pub store: String,
-    /// Namespace.
-    pub namespace: Namespace,
-    /// `done`, `not-due` or `later`.
-    pub status: String,
-    /// Why it is to be tried again later.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Entries since the last checkpoint, when none was made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tail_entries: Option<u64>,
-    /// The checkpoint that was made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub checkpoint: Option<CheckpointMade>,
-}
-
-/// A checkpoint.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct CheckpointMade {
-    /// Its entry.
-    pub seq: Seq,
-    /// The state needs no entry below this one any more.
-    pub cut: Seq,
-    /// Whether all metadata was rewritten and packs were compacted.
-    pub full: bool,
-    /// Bytes of metadata written.
-    pub metadata_bytes: u64,
-    /// Bytes of contents copied.
-    pub content_bytes: u64,
-    /// Packs introduced.
-    pub packs: u64,
-    /// Packs that nothing refers to any more.
-    pub packs_dropped: u64,
-}
-
-/// `peat datastore gc`.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DatastoreGc {
-    /// URL of the store.
-    pub store: String,
-    /// Namespace.
-    pub namespace: Namespace,
-    /// Whether this only says what would be done.
-    pub dry_run: bool,
-    /// Milliseconds of states that are kept.
-    pub keep_ms: u64,
-    /// The oldest state that can be read, before and after.
-    pub floor: [Seq; 2],
-    /// The first entry that is kept, before and after.
-    pub first_entry: [Seq; 2],
-    /// The pin that keeps the floor from rising.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub held_by: Option<String>,
-    /// The entry that raised the floors.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entry: Option<Seq>,
-    /// What is (or would be) freed, by kind.
-    pub freed: Vec<FreedObjects>,
-    /// What could be freed but was not, by kind.
-    pub left: Vec<FreedObjects>,
-    /// Why the store refused to delete.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub denied: Option<String>,
-    /// Bytes of everything that stays.
-    pub retained_bytes: u64,
-}
-
-/// Objects of one kind.
-#[derive(Clone, Debug, Serialize)]
-pub struct FreedObjects {
-    /// `entries`, `packs`, `staged` or `beats`.
-    pub kind: String,
-    /// How many.
-    pub objects: u64,
-    /// Their size.
-    pub bytes: u64,
-}
-
 /// `peat doctor datastores`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -519,7 +440,5 @@ schema! {
     LedgerLs => "peat.ledger.ls/1",
     LedgerCat => "peat.ledger.cat/1",
     LedgerVerify => "peat.ledger.verify/1",
-    LedgerMaintain => "peat.ledger.maintain/1",
-    DatastoreGc => "peat.datastore.gc/1",
     DoctorReport => "peat.doctor.datastores/1",
 }

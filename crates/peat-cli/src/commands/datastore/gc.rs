@@ -16,13 +16,13 @@ pub(crate) struct Args {
     /// Say what would be freed, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Keep the states of this time: 30d, 36h; at least a day
-    #[arg(long, value_name = "TIME", default_value = "30d")]
-    keep: String,
+    /// Keep the states of this time: 30d, 36h; at least a day [default: datastore.retention of .peat.yaml, or 30d]
+    #[arg(long, value_name = "TIME")]
+    keep: Option<String>,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
-    let keep = duration::parse(&args.keep).map_err(|error| error.with_code(USAGE))?;
+    let keep = args.keep.as_deref().map(duration::parse).transpose().map_err(|error| error.with_code(USAGE))?;
     let report = cx.repo()?.datastore_gc(keep, args.dry_run).await?;
     cx.report(&report)?;
     Ok(Exit::Success)
@@ -45,10 +45,11 @@ impl Render for DatastoreGc {
             page.line("run it where there is a right to delete, or leave it: nothing else is affected");
         }
         page.field("stays", bytes(self.retained_bytes));
+        page.warnings(&self.warnings);
     }
 }
 
-fn objects(page: &mut Page, verb: &str, objects: &[FreedObjects]) {
+pub(super) fn objects(page: &mut Page, verb: &str, objects: &[FreedObjects]) {
     if objects.is_empty() {
         page.field(verb, "nothing");
     }

@@ -52,6 +52,9 @@ impl Render for DatastoreStatus {
         if self.leases > 0 {
             page.field("leases", format_args!("{}: 'peat datastore lock status'", count(self.leases, "lease")));
         }
+        if let Some(maintenance) = &self.maintenance {
+            super::maintenance(maintenance, page);
+        }
         costs(&self.recent, page);
     }
 }

@@ -16,9 +16,18 @@ pub(crate) struct Args {
     /// Rewrite all metadata and join packs that are mostly dead
     #[arg(long)]
     full: bool,
+    /// As started by another command, which does not wait: also collects garbage when it is time
+    #[arg(long, hide = true, conflicts_with_all = ["force", "full"])]
+    by_itself: bool,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    if args.by_itself {
+        // What ends the session of the command that started this does not end it. It may be a leader already.
+        let _ = rustix::process::setsid();
+        cx.repo()?.maintain_by_itself().await?;
+        return Ok(Exit::Success);
+    }
     let report = cx.repo()?.ledger_maintain(args.force, args.full).await?;
     cx.report(&report)?;
     Ok(if report.status == "later" { Exit::Failure } else { Exit::Success })

@@ -1,0 +1,98 @@
+use peat_engine::PurgeRequest;
+use peat_engine::report::DatastorePurge;
+use peat_types::{Error, Result};
+
+use super::gc::objects;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::page::{Page, bytes, count};
+use crate::printer::Render;
+
+/// Remove leaked data from the present and from history, for good; older states go with it
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The model, by name, id or the unique start of an id; or a path in the ledger
+    item: String,
+    /// Name of the data, all versions of which go
+    name: Option<String>,
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    let repo = cx.repo()?;
+    let request = PurgeRequest { item: args.item, name: args.name };
+    let plan = repo.purge_plan(&request).await?;
+    if args.dry_run {
+        cx.report(&plan)?;
+        return Ok(Exit::Success);
+    }
+    if !args.yes {
+        if cx.settings.json {
+            return Err(Error::invalid("a purge cannot be undone, so it is not done without being asked for")
+                .with_code("confirmation_needed")
+                .with_hint("look at it with --dry-run, then say --yes"));
+        }
+        cx.printer.report(&plan, None)?;
+        if !cx.confirmed(false, "Remove all of that for good?")? {
+            return cx.declined();
+        }
+    }
+    let report = repo.purge(&request, plan).await?;
+    cx.report(&report)?;
+    let whole = report.done.as_ref().is_none_or(|done| done.left.is_empty());
+    Ok(if whole { Exit::Success } else { Exit::Failure })
+}
+
+impl Render for DatastorePurge {
+    fn render(&self, page: &mut Page) {
+        let Some(done) = &self.done else {
+            for item in &self.items {
+                page.field("removes", item);
+            }
+            if self.items.is_empty() {
+                let told = if self.in_history { "from history only" } else { "what an earlier purge left" };
+                page.field("removes", format_args!("{} ({told})", self.paths.join(", ")));
+            }
+            page.field("stores again", format_args!("{}, {}", count(self.again, "item"), bytes(self.again_bytes)));
+            page.field(
+                "overwrites",
+                format_args!("{}: no state before this can be read", count(self.entries, "entry")),
+            );
+            page.field("rewrites", format_args!("up to {} of packs", bytes(self.pack_bytes)));
+            page.field("requests", format_args!("about {}", self.requests_about));
+            for item in &self.elsewhere {
+                page.line(format_args!("{} the same bytes stay as {item}", page.word("warning")));
+            }
+            for pin in &self.pins {
+                page.line(format_args!(
+                    "{} pin '{pin}' forbids it: 'peat pin rm {pin}' removes it",
+                    page.word("warning")
+                ));
+            }
+            page.line("It does not reach:");
+            for what in &self.out_of_reach {
+                page.line(format_args!("  - {what}"));
+            }
+            return;
+        };
+        page.field("removed", format_args!("{}; {} stored again", count(done.items, "item"), done.again));
+        page.field("overwritten", count(done.overwritten, "entry"));
+        page.field("oldest state", format_args!("entry {}", done.oldest_state));
+        objects(page, "freed", &done.freed);
+        if !done.left.is_empty() {
+            objects(page, "not freed", &done.left);
+        }
+        if let Some(why) = &done.denied {
+            page.line(format_args!("{} the store refuses, and what is left may hold it: {why}", page.word("warning")));
+            page.line("run it again where there is a right to overwrite and to delete");
+        }
+        for item in &self.elsewhere {
+            page.line(format_args!("{} the same bytes stay as {item}", page.word("warning")));
+        }
+    }
+}
