@@ -124,7 +124,7 @@ impl Ledger {
         let mut out = Collected { entry, ..Collected::default() };
         let of = plan.doomed.len() as u64;
         let may_go = |name: &str| key::log_seq(name).is_none_or(|seq| seq < keep);
-        super::sweep::delete(self, plan, &may_go, give_up, &mut out, &|done| progress(done, of)).await?;
+        super::sweep::delete(self, &plan.doomed, &may_go, give_up, &mut out, &|done| progress(done, of)).await?;
         if let (Some(_), true) = (entry, out.left.is_empty()) {
             // The entry that told of the move: the one after it tells, too.
             self.store.delete(&key::log(plan.head)).await?;
