@@ -54,7 +54,7 @@ impl Repo {
             Action::Create => (SetupAction::Create, None),
             Action::Join(_) => (SetupAction::Join, None),
             Action::Follow(_) => (SetupAction::Follow, None),
-            Action::Move(copy) => (SetupAction::Move, Some(copy)),
+            Action::Move(copy) => (SetupAction::Move, Some(copy.as_ref())),
         };
         let source = plan.source.as_ref();
         Ok(DatastoreSetup {

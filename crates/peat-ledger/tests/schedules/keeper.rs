@@ -40,10 +40,10 @@ async fn keep(world: &World, process: &Process, times: u64) -> Result<()> {
         } else if process.plays("collects garbage") {
             collect(world, process, &ledger).await?;
         }
-        if process.maybe(0.15, "changes the pins") {
+        if process.maybe(0.06, "changes the pins") {
             pin(world, process, &ledger).await?;
         }
-        if process.maybe(0.04, "purges an item") {
+        if process.maybe(0.03, "purges an item") {
             purge(world, process, &ledger).await?;
         }
         env.sleep(env.jitter(Duration::from_millis(700))).await;
@@ -72,7 +72,7 @@ async fn purge(world: &World, process: &Process, ledger: &Ledger) -> Result<()> 
 async fn pin(world: &World, process: &Process, ledger: &Ledger) -> Result<()> {
     let author = process.name();
     let pins = ledger.pins().await?;
-    let done = match pins.first().filter(|_| process.chance(0.6)) {
+    let done = match pins.first().filter(|_| process.chance(0.9)) {
         Some(pin) => ledger.unpin(&pin.name, author, PATIENCE).await,
         None => {
             let at = process.chance(0.5).then(|| Seq(process.below(12)));

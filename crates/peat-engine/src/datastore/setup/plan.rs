@@ -175,7 +175,7 @@ impl Repo {
                 None if source.standing.items == 0 && source.standing.seq.0 == 0 => Ok(Action::Create),
                 _ => {
                     let store = plan.target.opened.within(namespace.as_str())?;
-                    Ok(Action::Move(source.clone.plan_copy((!fresh).then_some(&store)).await?))
+                    Ok(Action::Move(Box::new(source.clone.plan_copy((!fresh).then_some(&store)).await?)))
                 }
             },
         }

@@ -318,7 +318,7 @@ async fn sweep(
     let mut out = Collected { entry, ..Collected::default() };
     let of = plan.doomed.len() as u64;
     super::sweep::delete(ledger, &plan.doomed, &|name| judge.may_go(name), give_up, &mut out, &|done| {
-        progress(done, of)
+        progress(done, of);
     })
     .await?;
     Ok(out)
