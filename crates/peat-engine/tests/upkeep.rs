@@ -1,5 +1,11 @@
 //! Maintenance that runs by itself: when it is started, and what it never does to a command.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::large_futures)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::large_futures,
+    clippy::needless_pass_by_value
+)]
 
 mod support;
 

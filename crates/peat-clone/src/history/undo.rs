@@ -209,7 +209,7 @@ fn undoable(seq: Seq, tx: &TxHead) -> Result<()> {
         TxKind::Genesis => "it created the ledger",
         TxKind::Moved => "it says where the namespace lives now",
         TxKind::Abort => "it changed nothing: it gave a change up",
-        TxKind::Checkpoint | TxKind::Gc => "it is maintenance and changed no item",
+        TxKind::Checkpoint | TxKind::Gc | TxKind::Pin => "it is maintenance and changed no item",
     };
     Err(Error::invalid(format!("entry {seq} cannot be undone: {why}")).with_code("not_undoable"))
 }

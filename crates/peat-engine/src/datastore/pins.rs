@@ -17,7 +17,7 @@ impl Repo {
     /// `peat pin add`: the newest state, when none is given.
     ///
     /// # Errors
-    /// `AlreadyExists` with code `pin_exists`; `Invalid` for a bad name and for states that are not there (code `not_kept`
+    /// `AlreadyExists` with code `pin_exists`; `Invalid` for a bad name and for states that are not there (code `state_not_kept`
     /// when they are no longer).
     pub async fn pin_add(&self, name: &str, at: Option<Seq>) -> Result<PinDone> {
         let (clone, place) = self.opened().await?;

@@ -7,7 +7,7 @@ use peat_types::{Error, ItemPath, Result, Unit};
 
 use super::maintain::by_kind;
 use crate::Repo;
-use crate::data::versions;
+use crate::paths::DataPath;
 use crate::report::{DatastorePurge, PurgeDone};
 
 /// Bytes that one request moves.
@@ -96,10 +96,11 @@ impl Repo {
         let folder = format!("data/{}/{}/{name}", definition.type_name, definition.id);
         let mut paths = BTreeSet::from([folder.parse::<ItemPath>()?]);
         // A definition whose type was changed keeps its data where it was.
-        for version in versions(self.clone_of().await?, &unit)?.remove(name).into_iter().flatten().map(|(_, v)| v) {
-            for item in [version.raw, version.metadata].into_iter().flatten() {
-                let folder = item.path.as_str().rsplitn(3, '/').nth(2).map(str::to_owned);
-                paths.extend(folder.map(|folder| folder.parse::<ItemPath>()).transpose()?);
+        for item in self.clone_of().await?.items(&unit, "data/")? {
+            let path = item.path.as_str();
+            if DataPath::parse(path).is_some_and(|data| data.name == name) {
+                let folder = path.rsplitn(3, '/').nth(2).unwrap_or(path);
+                paths.insert(folder.parse()?);
             }
         }
         Ok((unit, paths.into_iter().collect()))

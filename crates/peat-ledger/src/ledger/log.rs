@@ -1,6 +1,6 @@
 //! The log as people look at it.
 
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt};
 use peat_objects::{List, Listed, Pages as Listing, Range};
 use peat_types::{Error, Result, Seq, Timestamp, Unit};
 

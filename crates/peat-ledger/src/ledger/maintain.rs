@@ -235,7 +235,7 @@ impl Ledger {
     /// Gives the entry that says so and the one that is pinned.
     ///
     /// # Errors
-    /// `Invalid` for a bad name, an entry that is not there yet and one whose state is no longer kept (code `not_kept`),
+    /// `Invalid` for a bad name, an entry that is not there yet and one whose state is no longer kept (code `state_not_kept`),
     /// `AlreadyExists` for a name that is in use; `Contended` when others were faster for all of `patience`; `Offline` when
     /// nothing is known.
     pub async fn pin(&self, name: &str, at: Option<Seq>, author: &str, patience: Duration) -> Result<(Seq, Seq)> {

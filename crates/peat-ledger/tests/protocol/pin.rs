@@ -63,7 +63,7 @@ async fn pins_that_cannot_be_are_refused_and_change_nothing() {
     let pin = |name: &'static str, at| bench.ledger.pin(name, at, WHO, PATIENCE);
     let twin = pin("one", None).await.expect_err("twin");
     assert_eq!((twin.kind(), twin.code()), (Kind::AlreadyExists, "pin_exists"));
-    assert_eq!(pin("old", Some(Seq(3))).await.expect_err("below the floor").code(), "not_kept");
+    assert_eq!(pin("old", Some(Seq(3))).await.expect_err("below the floor").code(), "state_not_kept");
     assert_eq!(pin("soon", Some(Seq(999))).await.expect_err("not there yet").kind(), Kind::Invalid);
     for name in ["", "Ann", ".hidden", "a b", "ü", "a/b", &"x".repeat(65)] {
         let error = bench.ledger.pin(name, None, WHO, PATIENCE).await.expect_err(name);
@@ -106,7 +106,7 @@ async fn race(seed: u64) -> bool {
     match pinned {
         Ok(_) => assert!(root.floor <= Seq(4) && root.pins.len() == 1, "seed {seed}: F is {}", root.floor),
         Err(error) => {
-            assert_eq!(error.code(), "not_kept", "seed {seed}: {error:?}");
+            assert_eq!(error.code(), "state_not_kept", "seed {seed}: {error:?}");
             assert!(root.floor > Seq(4) && root.pins.is_empty(), "seed {seed}");
         }
     }

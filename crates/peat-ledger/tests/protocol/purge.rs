@@ -231,7 +231,7 @@ async fn r6_who_looked_a_moment_before_a_purge_meets_stubs_and_looks_again() {
     let change = ChangeId::from_bytes([3; 16]);
     let found = reader.find_change(&behind, &"model/1".parse().expect("unit"), Seq(1), change, &bench.cache).await;
     assert_eq!(found.expect_err("nobody knows").code(), "history_gone");
-    let lines = reader.recent(100).await.expect("the log");
+    let lines = reader.log(&peat_ledger::LogQuery::newest(100), &cache).await.expect("the log").lines;
     assert!(lines.iter().all(|line| line.seq >= head.root.keep), "{lines:?}");
     assert_eq!(reader.cat(&log_key(Seq(8))).await.expect("json")["kind"], "void");
     // And so on from there.

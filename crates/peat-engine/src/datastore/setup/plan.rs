@@ -23,7 +23,7 @@ pub(super) enum Action {
     /// Use the one that the present ledger moved to.
     Follow(NsInfo),
     /// Move the present ledger there.
-    Move(CopyPlan),
+    Move(Box<CopyPlan>),
 }
 
 pub(super) struct Plan<'a> {

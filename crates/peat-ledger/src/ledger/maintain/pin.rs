@@ -176,7 +176,7 @@ fn may_be_kept(at: Seq, base: &State) -> Result<()> {
             "the state of entry {at} is no longer kept: the oldest that can be read is that of {}",
             base.root.floor
         ))
-        .with_code("not_kept"));
+        .with_code("state_not_kept"));
     }
     Ok(())
 }
