@@ -151,8 +151,8 @@ async fn a_purged_item_is_in_no_object_and_everything_else_is_as_it_was() {
     let upload = bench.draft("model/1", &[("secret/9/raw", &secrets[3])]).await;
     let mut pack_id = || PackId::from_bytes([9; 16]);
     let section = format::plan(&upload, &bench.state, &params(), &RawPages(bench.memory.clone()), &mut pack_id).await;
-    for (base, id, body) in section.expect("planned").packs {
-        bench.memory.put(&format!("pack/{:016x}-{id}", base.0), body).await.expect("put");
+    for (pack, body) in section.expect("planned").packs {
+        bench.memory.put(&format!("pack/{:016x}-{}", pack.base.0, pack.id), body).await.expect("put");
     }
 
     let mark = bench.memory.keys();

@@ -1,4 +1,4 @@
-//! Removing an item from the present and from history, for good. See `docs/design/012-purge.md`.
+//! Removing an item from the present and from history, for good. See `docs/design/014-purge.md`.
 //!
 //! Every step can be done again by anybody, and each run looks at what is left to be done.
 
@@ -195,20 +195,13 @@ async fn look(ledger: &Ledger, what: &Purging) -> Result<Present> {
     let twins = others.iter().filter(|row| !empty(row) && hashes.contains(&row.row.hash));
     let twins = twins.map(|row| (units[row.unit].0.clone(), row.path.clone())).collect();
     let dirty = dirty(ledger, &targets, &others).await?;
-    others.retain(|row| block(row).is_some_and(|at| dirty.contains(&at)));
+    others.retain(|row| row.row.content.blocks().iter().any(|at| dirty.contains(at)));
     Ok(Present { state, read_at, units, targets, again: others, twins })
-}
-
-fn block(row: &Row) -> Option<Ref> {
-    match &row.row.content {
-        Content::Tiny(_) => None,
-        Content::At(at) => Some(at.block),
-    }
 }
 
 /// Blocks that hold a target, or bytes that nothing refers to: those may be of an item that was deleted before.
 async fn dirty(ledger: &Ledger, targets: &[Row], others: &[Row]) -> Result<BTreeSet<Ref>> {
-    let mut dirty: BTreeSet<Ref> = targets.iter().filter_map(block).collect();
+    let mut dirty: BTreeSet<Ref> = targets.iter().flat_map(|row| row.row.content.blocks()).collect();
     let mut parts: BTreeMap<Ref, BTreeSet<(u32, u64)>> = BTreeMap::new();
     for row in others {
         if let Content::At(at) = &row.row.content
