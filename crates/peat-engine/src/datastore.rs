@@ -4,8 +4,8 @@ mod doctor;
 mod extension;
 mod maintain;
 mod namespaces;
-mod policy;
 mod pins;
+mod policy;
 mod purge;
 mod setup;
 

@@ -179,8 +179,7 @@ impl Marker {
             None | Some(Value::Null) => (None, Upkeep::default()),
             Some(value) => (datastore(value)?, upkeep(value)?),
         };
-        Ok(Self { version, repo_id, datastore, doc, damage: None })
-        Ok(Self { version, repo_id, datastore, upkeep, doc })
+        Ok(Self { version, repo_id, datastore, upkeep, doc, damage: None })
     }
 
     /// What can be read of a marker that [`Self::read`] refuses with `why`; its id is empty when it is not there. `None`
@@ -194,7 +193,8 @@ impl Marker {
             None | Some(Value::Null) => None,
             Some(value) => Some(salvaged(value)?),
         };
-        Some(Self { version: text("peatVersion"), repo_id, datastore, damage: Some(why.chain().join(": ")), doc })
+        let (version, damage) = (text("peatVersion"), Some(why.chain().join(": ")));
+        Some(Self { version, repo_id, datastore, upkeep: Upkeep::default(), damage, doc })
     }
 }
 
