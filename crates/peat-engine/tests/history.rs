@@ -4,8 +4,11 @@
 
 mod support;
 
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
 use peat_engine::{DataGet, DiffRequest, LogRequest, Reading, Repo, RestoreRequest, UndoRequest, When};
-use peat_types::{Kind, Seq};
+use peat_types::{Env, Kind, Seq, Steps};
 use serde_json::json;
 use support::{World, get, go};
 
@@ -193,7 +196,7 @@ async fn while_a_run_is_at_work_its_model_is_left_alone() {
     let (machine, a) = world.shared("ann").await;
     thrice(&a).await;
     let (bob, b) = world.checkout(&machine, "bob");
-    let refused = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let refused = Arc::new(Mutex::new(Vec::new()));
     let (seen, other) = (refused.clone(), a.clone());
     bob.during(move || {
         let (seen, a) = (seen.clone(), other.clone());
@@ -255,4 +258,49 @@ async fn the_states_of_a_moved_ledger_are_found_by_the_times_they_were_made_at()
     assert_eq!((found.entry, found.version), (Some(Seq(2)), 1));
     repo.restore(&RestoreRequest { at: When::Time(made), ..restore(0) }).await.unwrap();
     assert_eq!(versions(&repo, false).await, [1]);
+}
+
+/// Lets somebody in between the plan of a change and its commit, once.
+struct Between(Mutex<Option<futures::future::BoxFuture<'static, ()>>>);
+
+impl Steps for Between {
+    fn reach(&self, name: &'static str) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let what = if name == "journal.added" { self.0.lock().unwrap().take() } else { None };
+        Box::pin(async move {
+            if let Some(what) = what {
+                what.await;
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn who_commits_between_plan_and_commit_is_taken_into_account() {
+    for undone in [false, true] {
+        let world = World::new();
+        let (machine, a) = world.shared("ann").await;
+        thrice(&a).await;
+        let (mut bob, _) = world.checkout(&machine, "bob");
+        let other = a.clone();
+        let meanwhile: futures::future::BoxFuture<'static, ()> = Box::pin(async move {
+            if undone {
+                other.undo(&undo(6)).await.unwrap();
+            } else {
+                assert!(go(&other, json!({"n": 4})).await.error.is_none());
+            }
+        });
+        bob.host.env = Env::system([]).with_steps(Arc::new(Between(Mutex::new(Some(meanwhile)))));
+        let b = bob.repo();
+        if undone {
+            // Both wanted the same: one of them did it, the other one is told.
+            assert_eq!(b.undo(&undo(6)).await.unwrap_err().code(), "nothing_to_undo");
+            assert_eq!(versions(&b, false).await, [2, 1]);
+            continue;
+        }
+        // Planned for eight items of two runs; a third one came in between.
+        let done = b.restore(&restore(2)).await.unwrap();
+        assert_eq!((done.deletes, done.from, done.entry), (12, Seq(8), Some(Seq(9))));
+        assert_eq!(versions(&b, false).await, [1]);
+        assert!(b.pending_list().await.unwrap().changes.is_empty());
+    }
 }

@@ -5,7 +5,7 @@ use peat_types::Result;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::page::Page;
-use crate::page::names;
+use crate::page::{count, names};
 use crate::printer::Render;
 use peat_engine::report::LogReport;
 use peat_engine::{LogRequest, When};
@@ -25,10 +25,14 @@ pub(crate) struct Args {
     /// Draw a lane for each model, with runs as bars from their start to their end
     #[arg(long)]
     graph: bool,
+    /// Only what this machine has seen, without asking the store
+    #[arg(long)]
+    local: bool,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
-    let request = LogRequest { model: args.model, limit: args.limit.map(usize::from), since: args.since };
+    let request =
+        LogRequest { model: args.model, limit: args.limit.map(usize::from), since: args.since, local: args.local };
     let report = cx.repo()?.log(&request).await?;
     if args.graph {
         cx.report(&graph::Graph(report))?;
@@ -54,9 +58,14 @@ impl Render for LogReport {
 
 /// Says where the log goes on, or that it does not.
 fn end(report: &LogReport, page: &mut Page) {
+    if report.unseen > 0 {
+        page.line(format_args!("{} in between or after were not read by this machine", count(report.unseen, "entry")));
+    }
     if report.more {
         page.line("… older ones with -n or --since");
-    } else if report.first.0 > 0 {
+    } else if report.first.0 > 0 && report.source == "store" {
         page.line(format_args!("entries below {} are no longer kept", report.first));
+    } else if report.first.0 > 0 {
+        page.line(format_args!("entries below {} were not read by this machine", report.first));
     }
 }

@@ -100,3 +100,32 @@ fn hostile_names_and_contents_cannot_command_the_terminal() {
         assert!(!ran.out.lines().any(|line| line.starts_with("hint: rm")), "{words}: {}", ran.out);
     }
 }
+
+#[test]
+fn the_log_of_this_machine_asks_nobody() {
+    let sandbox = twice();
+    let here = sandbox.peat("log --local --json --stats").ok().json();
+    assert_eq!((&here["source"], &here["stats"]["requests"]), (&"clone".into(), &0.into()));
+    let seqs: Vec<u64> = here["entries"].as_array().unwrap().iter().map(|e| e["seq"].as_u64().unwrap()).collect();
+    assert_eq!(seqs, [4, 3, 2, 1]);
+    let text = sandbox.peat("log --local --graph -n 2").ok().out;
+    assert!(text.lines().count() == 3 && text.contains("m execute: succeeded"), "{text}");
+}
+
+#[test]
+fn the_past_costs_what_the_manual_says() {
+    let sandbox = twice();
+    let requests = |words: &str| {
+        sandbox.peat(&format!("{words} --json --stats")).ok().json()["stats"]["requests"].as_u64().unwrap()
+    };
+    assert_eq!(requests("log"), 1 + 5, "a LIST and the entries");
+    assert_eq!(requests("log -n 1"), 1 + 1);
+    assert!(requests("log --model m") <= 2 + 3 + 4);
+    assert_eq!(requests("show 3"), 3);
+    assert!(requests("diff 2") <= 4 + 4);
+    assert!(requests("undo 4 --dry-run") <= 14);
+    // By time: 5 states are halved three times.
+    let written = sandbox.peat("log --json").ok().json()["entries"][2]["written"].as_str().unwrap().to_owned();
+    let by_seq = requests("data versions m result --at 2");
+    assert!(requests(&format!("data versions m result --at {written}")) <= by_seq + 1 + 3);
+}

@@ -198,6 +198,7 @@ pub(crate) fn apply_entries(tx: &Transaction<'_>, entries: &[Entry], leases: &Le
             }
         }
         super::pages::keep(tx, entry)?;
+        super::headers::keep(tx, entry)?;
     }
     super::pages::sweep(tx)?;
     let last = &last.state;

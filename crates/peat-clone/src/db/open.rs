@@ -14,7 +14,7 @@ use crate::files;
 use crate::{Durability, Event, Options};
 
 /// Raised whenever the tables change; another number means another program wrote the file, so it is built anew.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 const BUSY: Duration = Duration::from_secs(5);
 
 const SCHEMA: &str = "
@@ -33,6 +33,8 @@ CREATE INDEX items_hash ON items(hash) WHERE hash IS NOT NULL;
 CREATE TABLE todo(id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, unit TEXT NOT NULL);
 CREATE INDEX todo_unit ON todo(unit);
 CREATE TABLE pages(id INTEGER PRIMARY KEY AUTOINCREMENT, at BLOB NOT NULL UNIQUE, record BLOB NOT NULL);
+-- entries that were read whole
+CREATE TABLE headers(seq INTEGER PRIMARY KEY, size INTEGER NOT NULL, header BLOB NOT NULL);
 CREATE TABLE observed(
     unit TEXT PRIMARY KEY, nonce BLOB NOT NULL, digest BLOB NOT NULL, polls INTEGER NOT NULL,
     first_mono INTEGER NOT NULL, last_mono INTEGER NOT NULL, last_wall INTEGER NOT NULL) WITHOUT ROWID;

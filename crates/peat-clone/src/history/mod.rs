@@ -22,6 +22,16 @@ impl LocalClone {
         self.0.ledger.log(query, &self.0.db).await
     }
 
+    /// Entries that this clone read whole, newest first: no request. Some may be missing in between, and those before the
+    /// clone was made are. Their times are those of their writers.
+    pub fn log_here(&self, query: &LogQuery) -> Result<LogPage> {
+        let all = self.0.db.headers()?;
+        let first = all.last().map_or(Seq::ZERO, |line| line.seq);
+        let mut wanted = all.into_iter().filter_map(|line| query.of_line(line));
+        let lines = wanted.by_ref().take(query.count.unwrap_or(usize::MAX)).collect();
+        Ok(LogPage { lines, first, more: wanted.next().is_some() })
+    }
+
     /// Which entries and states are kept, as the head of the log says.
     pub async fn kept(&self) -> Result<Kept> {
         self.0.ledger.kept().await

@@ -154,6 +154,9 @@ pub async fn plan_rewrite(change: &Change, view: &dyn View) -> Result<Plan, Refu
             }
         }
     }
+    if plan.ops.is_empty() {
+        return Err(Refusal::Refused(changed("somebody else has done all of it meanwhile".to_owned())));
+    }
     Ok(plan)
 }
 

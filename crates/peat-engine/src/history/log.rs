@@ -20,6 +20,8 @@ pub struct LogRequest {
     pub limit: Option<usize>,
     /// Only entries written then or later.
     pub since: Option<When>,
+    /// Only what this machine has seen, without asking the store.
+    pub local: bool,
 }
 
 impl Repo {
@@ -40,10 +42,17 @@ impl Repo {
             since,
             from,
         };
-        let page = clone.log(&query).await?;
+        let page = if request.local { clone.log_here(&query)? } else { clone.log(&query).await? };
+        let mut unseen = 0;
+        if request.local && query.unit.is_none() {
+            let newest = page.lines.first().map(|line| line.seq).zip(clone.head()?).into_iter();
+            let steps = page.lines.windows(2).map(|pair| (pair[1].seq.next(), pair[0].seq));
+            unseen = newest.chain(steps).map(|(from, to)| to.0.saturating_sub(from.0)).sum();
+        }
         Ok(LogReport {
             namespace: place.namespace.clone(),
-            source: "store".to_owned(),
+            source: if request.local { "clone" } else { "store" }.to_owned(),
+            unseen,
             model: definition.map(|definition| definition.name),
             first: page.first,
             more: page.more,

@@ -45,13 +45,21 @@ pub struct LogEntry {
     pub transactions: Vec<LogTransaction>,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde wants it
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// `peat log`.
 #[derive(Clone, Debug, Serialize)]
 pub struct LogReport {
     /// Namespace.
     pub namespace: Namespace,
-    /// `store`.
+    /// `store` or `clone`.
     pub source: String,
+    /// Of a clone: how many entries it never read, from the newest one it knows of down to the oldest shown.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unseen: u64,
     /// The model asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,

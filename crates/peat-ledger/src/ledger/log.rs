@@ -33,6 +33,18 @@ impl LogQuery {
         Self { count: Some(count), ..Self::default() }
     }
 
+    /// The line as the query wants it, if it does.
+    pub fn of_line(&self, mut line: LogLine) -> Option<LogLine> {
+        let early = self.since.is_some_and(|since| line.written < since);
+        if early || self.from.is_some_and(|from| line.seq < from) {
+            return None;
+        }
+        if let Some(unit) = &self.unit {
+            line.txs.retain(|tx| tx.units.iter().any(|changed| changed.unit == *unit));
+        }
+        (self.unit.is_none() || !line.txs.is_empty()).then_some(line)
+    }
+
     fn left(&self, lines: &[LogLine]) -> usize {
         self.count.map_or(usize::MAX, |count| count.saturating_sub(lines.len()))
     }
@@ -71,10 +83,6 @@ async fn of_all(ledger: &Ledger, query: &LogQuery) -> Result<LogPage> {
         let mut rest = &seqs[..];
         while !rest.is_empty() {
             let (now, after) = rest.split_at(rest.len().min(PARALLEL).min(query.left(&page.lines)));
-            if now.is_empty() {
-                page.more = rest.first().is_some_and(|seq| *seq >= page.first);
-                return Ok(page);
-            }
             rest = after;
             let reads = now.iter().map(|seq| async move { (*seq, ledger.glance(*seq).await) });
             let read: Vec<_> = stream::iter(reads).buffered(PARALLEL).collect().await;
@@ -98,6 +106,10 @@ async fn of_all(ledger: &Ledger, query: &LogQuery) -> Result<LogPage> {
                     return Ok(page);
                 }
                 page.lines.push(line(seq, glance));
+            }
+            if query.left(&page.lines) == 0 {
+                page.more = page.lines.last().is_some_and(|oldest| oldest.seq > page.first);
+                return Ok(page);
             }
         }
     }

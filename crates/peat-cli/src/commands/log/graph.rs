@@ -195,6 +195,7 @@ mod tests {
         let report = LogReport {
             namespace: "main".parse().unwrap(),
             source: "store".to_owned(),
+            unseen: 0,
             model: None,
             first: Seq::ZERO,
             more: false,
