@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{Machine, World, change_append, change_bytes, change_end, noise, path, unit};
-use peat_clone::{Checkpoint, LeaseMode, LogPage, LogQuery, NewChange, Restore, Scope, TxKind, Undo};
+use peat_clone::{Checkpoint, LeaseMode, NewChange, Restore, Scope, TxKind, Undo};
 use peat_objects::{Fault, Op};
 use peat_types::{Kind, Result, Seq};
 use serde_json::json;
@@ -461,38 +461,6 @@ async fn undo_and_show_cost_a_handful_of_requests() {
     let (_, requests) = b.counted(b.clone.rewrite(&planned.unwrap().rewrite, "undo".into())).await;
     assert!(requests.total() <= 3, "{requests}");
     assert!(start < end && b.clone.item(&unit(X), &path("outputs/model/x/latest")).unwrap().is_none());
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_log_of_this_machine_needs_no_store() {
-    let world = World::new(17);
-    let (a, b) = (world.open("a").await, world.open("b").await);
-    for n in 0..4 {
-        a.put(&format!("model/{n}"), "one", "1").await;
-    }
-    b.pull().await;
-    for n in 0..4 {
-        a.put(&format!("model/{n}"), "one", "2").await;
-    }
-    b.pull().await;
-    run(&b, "model/1").await;
-    let query = LogQuery::default();
-    let seqs = |page: &LogPage| page.lines.iter().map(|line| line.seq.0).collect::<Vec<_>>();
-    let (here, requests) = b.counted(async { b.clone.log_here(&query).unwrap() }).await;
-    assert_eq!(requests.total(), 0);
-    // The first pull took a state over; what it read entry by entry is here, as in the store.
-    assert_eq!((seqs(&here), here.first), (vec![10, 9, 8, 7, 6, 5], Seq(5)));
-    let store = b.clone.log(&query).await.unwrap();
-    for (mine, its) in here.lines.iter().zip(&store.lines) {
-        assert_eq!((&mine.txs, mine.time, mine.size), (&its.txs, its.time, its.size));
-    }
-    let of_unit = LogQuery { unit: Some(unit("model/1")), count: Some(2), ..LogQuery::default() };
-    let page = b.clone.log_here(&of_unit).unwrap();
-    assert_eq!((seqs(&page), page.more), (vec![10, 9], true));
-    assert_eq!(seqs(&b.clone.log_here(&LogQuery { from: Some(Seq(8)), ..LogQuery::default() }).unwrap()), [10, 9, 8]);
-    // A clone that looks at one unit only has holes.
-    a.clone.pull(&Scope::Units(vec![unit("model/1")])).await.unwrap();
-    assert!(seqs(&a.clone.log_here(&query).unwrap()).len() >= 8);
 }
 
 #[tokio::test(start_paused = true)]

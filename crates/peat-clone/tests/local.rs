@@ -6,10 +6,12 @@ mod common;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Opening, TestPlanner, World, change_append, change_bytes, change_put, noise, options, path, unit};
-use peat_clone::{Durability, Hydration, LocalClone, NewNamespace, PendingStatus, Scope};
+use common::{
+    Opening, TestPlanner, World, change_append, change_bytes, change_end, change_put, noise, options, path, unit,
+};
+use peat_clone::{Durability, Hydration, LocalClone, LogPage, LogQuery, NewNamespace, PendingStatus, Scope};
 use peat_objects::{Fault, FileStore, Op};
-use peat_types::Kind;
+use peat_types::{Kind, Seq};
 use std::sync::Arc;
 
 fn copy(from: &Path, to: &Path) {
@@ -295,4 +297,36 @@ async fn on_files_with_every_sync() {
     assert!(a.verify(true).await.unwrap().findings.is_empty());
     let other = open("c").await;
     assert_eq!(other.info().owner, "repo");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_of_this_machine_needs_no_store() {
+    let world = World::new(17);
+    let (a, b) = (world.open("a").await, world.open("b").await);
+    for n in 0..4 {
+        a.put(&format!("model/{n}"), "one", "1").await;
+    }
+    b.pull().await;
+    for n in 0..4 {
+        a.put(&format!("model/{n}"), "one", "2").await;
+    }
+    b.pull().await;
+    b.begin("model/1").await.unwrap().end(change_end("model/1")).await.unwrap();
+    let query = LogQuery::default();
+    let seqs = |page: &LogPage| page.lines.iter().map(|line| line.seq.0).collect::<Vec<_>>();
+    let (here, requests) = b.counted(async { b.clone.log_here(&query).unwrap() }).await;
+    assert_eq!(requests.total(), 0);
+    // The first pull took a state over; what it read entry by entry is here, as in the store.
+    assert_eq!((seqs(&here), here.first), (vec![10, 9, 8, 7, 6, 5], Seq(5)));
+    let store = b.clone.log(&query).await.unwrap();
+    for (mine, its) in here.lines.iter().zip(&store.lines) {
+        assert_eq!((&mine.txs, mine.time, mine.size), (&its.txs, its.time, its.size));
+    }
+    let of_unit = LogQuery { unit: Some(unit("model/1")), count: Some(2), ..LogQuery::default() };
+    let page = b.clone.log_here(&of_unit).unwrap();
+    assert_eq!((seqs(&page), page.more), (vec![10, 9], true));
+    assert_eq!(seqs(&b.clone.log_here(&LogQuery { from: Some(Seq(8)), ..LogQuery::default() }).unwrap()), [10, 9, 8]);
+    // A clone that looks at one unit only has holes.
+    a.clone.pull(&Scope::Units(vec![unit("model/1")])).await.unwrap();
+    assert!(seqs(&a.clone.log_here(&query).unwrap()).len() >= 8);
 }
