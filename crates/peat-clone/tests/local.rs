@@ -99,7 +99,7 @@ async fn a_copied_folder_is_another_clone() {
     assert!(b.clone.pending().unwrap().is_empty());
     b.pull().await;
     assert!(b.clone.leases().unwrap()[0].lease.held);
-    run.end(common::change_end("model/x")).await.unwrap();
+    run.end(change_end("model/x")).await.unwrap();
     let id = b.clone.id();
     drop(b);
     assert_eq!(world.open("copy").await.clone.id(), id);
@@ -288,7 +288,7 @@ async fn on_files_with_every_sync() {
     let (a, b) = (open("a").await, open("b").await);
     a.commit(change_bytes("model/x", "data/big", noise(1, 300_000))).await.unwrap();
     let run = b.begin(common::new_run("model/x", Duration::ZERO)).await.unwrap();
-    run.end(common::change_end("model/x")).await.unwrap();
+    run.end(change_end("model/x")).await.unwrap();
     a.pull(&Scope::All).await.unwrap();
     b.pull(&Scope::All).await.unwrap();
     let names = |clone: &LocalClone| clone.items(&unit("model/x"), "").unwrap();
