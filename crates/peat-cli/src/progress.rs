@@ -112,6 +112,10 @@ impl Reporter for Progress {
             Event::Uploading { done, of } => self.counting(&mut state, BYTES, "uploading", done, of),
             Event::Copying { done, of } => self.counting(&mut state, ITEMS, "copying", done, of),
             Event::Collecting { done, of } => self.counting(&mut state, ITEMS, "removing", done, of),
+            Event::PutAside { path, to } => self.printer.warning(&format!(
+                "{path} was changed by hand and in the datastore; what it held is in {}",
+                to.display()
+            )),
             // Healed by itself: for the log, not for the person.
             Event::Rebuilt { why } => tracing::info!(why, "state.db was rebuilt"),
             Event::Repaired { path } => tracing::info!(path, "a file of the tree was written again"),

@@ -54,6 +54,8 @@ pub(crate) struct Inner {
     pub(crate) instance: InstanceId,
     /// Whether this process got anything into the log.
     pub(crate) committed: AtomicBool,
+    /// What was put aside, until somebody asks.
+    pub(crate) aside: std::sync::Mutex<Vec<(String, PathBuf)>>,
     copied: bool,
 }
 
@@ -124,8 +126,22 @@ impl LocalClone {
         let runs = Runs::new(options.dir.join("run"));
         let looking = tokio::sync::Mutex::default();
         let committed = AtomicBool::new(false);
-        let inner =
-            Inner { options, env, planner, ledger, db, journal, tree, runs, looking, id, instance, committed, copied };
+        let inner = Inner {
+            options,
+            env,
+            planner,
+            ledger,
+            db,
+            journal,
+            tree,
+            runs,
+            looking,
+            id,
+            instance,
+            committed,
+            aside: std::sync::Mutex::default(),
+            copied,
+        };
         Ok(Self(Arc::new(inner)))
     }
 

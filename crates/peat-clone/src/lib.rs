@@ -5,6 +5,7 @@
 //! `docs/design/002-clone.md`.
 
 mod beside;
+mod byhand;
 mod change;
 mod commit;
 mod db;
@@ -26,6 +27,7 @@ mod tree;
 mod upkeep;
 mod watch;
 
+pub use byhand::{ByHand, Preview};
 pub use change::{Adopt, Change, Committed, NewChange, OnRefusal, Pending, PendingStatus, Settled, Source};
 pub use handle::LocalClone;
 pub use history::{REWRITE, Restore, Rewrite, RewriteUnit, Step, Stored, Undo, plan_rewrite};

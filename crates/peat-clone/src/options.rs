@@ -157,6 +157,13 @@ pub enum Event<'a> {
         /// Bytes in all.
         of: u64,
     },
+    /// A pull replaced or removed a file that somebody had changed by hand; what it held is elsewhere now.
+    PutAside {
+        /// Its path in the tree.
+        path: &'a str,
+        /// Where its content is.
+        to: &'a std::path::Path,
+    },
     /// A ledger is being copied to another store.
     Copying {
         /// Objects done.

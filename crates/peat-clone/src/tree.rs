@@ -47,6 +47,19 @@ impl Tree {
         Ok(bytes.filter(|bytes| Hash::of(bytes) == item.row.hash).map(Bytes::from))
     }
 
+    /// The hash of what the file at a path holds; `None` when there is none.
+    pub(crate) fn hash(&self, path: &ItemPath) -> Result<Option<Hash>> {
+        let at = self.at(path);
+        if !fs::symlink_metadata(&at).is_ok_and(|meta| meta.is_file()) {
+            return Ok(None);
+        }
+        match File::open(&at) {
+            Ok(mut file) => hash_of(&mut file, &at).map(Some),
+            Err(e) if files::absent(&e) => Ok(None),
+            Err(e) => Err(Error::io("read", &at, e)),
+        }
+    }
+
     /// Whether the file of an item holds exactly its content. Never all of it in memory.
     pub(crate) fn matches(&self, item: &Item) -> Result<bool> {
         if self.glance(item)? != Glance::SameSize {

@@ -8,21 +8,20 @@ mod pins;
 mod policy;
 mod purge;
 mod setup;
+mod sync;
 
-use peat_clone::{LogQuery, Scope};
+use peat_clone::LogQuery;
 use peat_objects::{List, Pages};
 use peat_types::{Result, Seq, Timestamp};
 
 use crate::Repo;
-use crate::report::{
-    DatastoreStatus, DoctorFinding, LedgerCat, LedgerLs, LedgerObject, LedgerVerify, LocalContents, SyncReport,
-};
-use crate::status::pending_change;
+use crate::report::{DatastoreStatus, DoctorFinding, LedgerCat, LedgerLs, LedgerObject, LedgerVerify, LocalContents};
 
 pub use doctor::{Diagnosis, Examination};
 pub use maintain::KeptUp;
 pub use purge::PurgeRequest;
 pub use setup::SetupRequest;
+pub use sync::SyncRequest;
 
 impl Repo {
     /// `peat datastore status`; with `size` the objects of the namespace are counted, which takes one LIST for each
@@ -62,55 +61,6 @@ impl Repo {
             recent: self.recent_costs(clone)?,
             maintenance: self.maintenance()?,
         })
-    }
-
-    /// `peat datastore sync`: settles pending changes, brings the clone up to date, or (with both or neither) both.
-    pub async fn sync(&self, pull: bool, push: bool) -> Result<SyncReport> {
-        let both = pull == push;
-        let clone = self.clone_of().await?;
-        let mut report = SyncReport {
-            mode: if both {
-                "sync"
-            } else if pull {
-                "pull"
-            } else {
-                "push"
-            }
-            .to_owned(),
-            changes_committed: None,
-            files_pushed: None,
-            files_pulled: None,
-            bytes_pulled: None,
-            from: None,
-            to: None,
-            interrupted: 0,
-            parked: Vec::new(),
-            pending: Vec::new(),
-            errors: Vec::new(),
-        };
-        if push || both {
-            let names = self.model_names()?;
-            let settled = clone.settle().await?;
-            report.changes_committed = Some(settled.committed.len() as u64);
-            report.files_pushed = Some(settled.committed.iter().map(|c| c.items.len() as u64).sum());
-            report.interrupted = settled.interrupted.len() as u64;
-            report.parked = settled.parked.into_iter().map(|p| pending_change(&names, p)).collect();
-            report.pending = settled.unknown.into_iter().map(|p| pending_change(&names, p)).collect();
-            for change in report.parked.iter().chain(&report.pending) {
-                let reason = change.reason.as_deref().unwrap_or("the store did not answer");
-                report
-                    .errors
-                    .push(format!("change {} ({}) is {}: {reason}", change.change, change.message, change.status));
-            }
-        }
-        if pull || both {
-            let pulled = clone.pull(&Scope::All).await?;
-            report.from = pulled.from;
-            report.to = Some(pulled.to);
-            report.files_pulled = Some(pulled.items);
-            report.bytes_pulled = Some(pulled.bytes);
-        }
-        Ok(report)
     }
 
     /// `peat ledger ls`: objects below a folder of the namespace.

@@ -3,6 +3,7 @@
 //! Everything starts at a [`Host`], the machine as the caller resolved it, and a [`Repo`] found from it. Every operation
 //! answers with a value of [`report`], which a printer shows as text or JSON. See `docs/design/003-engine.md`.
 
+mod add;
 mod arguments;
 mod cancel;
 mod cost;
@@ -36,7 +37,7 @@ mod yaml;
 
 pub use cancel::{Cancel, Reason};
 pub use data::{DataGet, LargeContent, Reading};
-pub use datastore::{Diagnosis, Examination, KeptUp, PurgeRequest, SetupRequest};
+pub use datastore::{Diagnosis, Examination, KeptUp, PurgeRequest, SetupRequest, SyncRequest};
 pub use definition::{CreateModel, Definition};
 pub use history::{DiffRequest, LogRequest, RestoreRequest, UndoRequest, When};
 pub use host::{Beats, Host, Keeper, Patience};
@@ -46,7 +47,7 @@ pub use peat_clone::Params;
 pub use prices::Prices;
 pub use process::supervise;
 pub use record::{Artifacts, DataArtifact, Metadata, Output, Owner, Provenance, RunError};
-pub use repo::{Datastore, InitRequest, LOCAL, MARKER, Marker, Repo, Retention, Upkeep};
+pub use repo::{Datastore, DeleteLimit, InitRequest, LOCAL, MARKER, Marker, Repo, Retention, Upkeep};
 pub use run::{Observer, Quiet, Ran, RunRequest};
 pub use store::{Opened, Opener, Real};
 pub use types::{

@@ -19,7 +19,7 @@ use crate::{Host, foreign};
 pub use find::LOCAL;
 pub use init::InitRequest;
 pub(crate) use marker::with_datastore;
-pub use marker::{Datastore, MARKER, Marker, Retention, Upkeep};
+pub use marker::{Datastore, DeleteLimit, MARKER, Marker, Retention, Upkeep};
 pub(crate) use open::{Place, options, place};
 
 /// A repository. Cheap to clone; its clone is opened when it is first needed.

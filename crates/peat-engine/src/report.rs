@@ -9,10 +9,12 @@ mod history;
 mod keep;
 mod model;
 mod pending;
+mod place;
 mod policy;
 mod repo;
 mod run;
 mod store;
+mod sync;
 mod watch;
 
 use serde::Serialize;
@@ -36,14 +38,17 @@ pub use model::{
     ModelValidated, ModelValidatedAll, ModelView, SpecView, TypeName, TypeSearch, TypeView, Validation, Warning,
 };
 pub use pending::{PendingChange, PendingDone, PendingList, PendingShow};
+pub use place::{
+    CatalogNamespace, CatalogPull, DatastoreCleanup, DatastoreSetup, NamespaceList, NamespaceRow, SetupAction,
+};
 pub use policy::{DatastorePolicy, Role};
 pub use repo::{GitignoreAction, InitReport};
 pub use run::{Artifact, CancelReport, CancelledRun, RunReport, RunStatus};
 pub use store::{
-    CatalogNamespace, CatalogPull, DatastoreCleanup, DatastoreSetup, DatastoreStatus, DoctorFinding, DoctorReport,
-    LedgerCat, LedgerLs, LedgerObject, LedgerVerify, LockHolder, LockReleased, LockStatus, NamespaceList, NamespaceRow,
-    SetupAction, StatusReport, SyncReport,
+    DatastoreStatus, DoctorFinding, DoctorReport, LedgerCat, LedgerLs, LedgerObject, LedgerVerify, LockHolder,
+    LockReleased, LockStatus, StatusReport,
 };
+pub use sync::{AddReport, AsideFile, ByHandFile, PulledPlan, SkippedFile, SyncPlan, SyncReport};
 pub use watch::{WatchChange, WatchData, WatchEvent, WatchItem, WatchOutput, WatchUnit};
 
 /// A value that an operation answers with.

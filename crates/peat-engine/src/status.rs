@@ -98,6 +98,16 @@ impl Repo {
                 "some changes are not in the datastore yet: 'peat datastore sync --push' commits them".to_owned(),
             );
         }
+        let (files, skipped) = self.by_hand_files(&[]).await?;
+        if !files.is_empty() {
+            notes.push(
+                "some files of the tree were changed by hand: 'peat add <path>' or 'peat datastore sync --push' commits them"
+                    .to_owned(),
+            );
+        }
+        notes.extend(
+            skipped.iter().take(5).map(|file| format!("{} is no part of the datastore: {}", file.path, file.why)),
+        );
         Ok(StatusReport {
             path: self.root().to_owned(),
             repo_id: self.marker().repo_id.clone(),
@@ -115,6 +125,7 @@ impl Repo {
             pending,
             leases: held(clone, &names)?,
             maintenance: self.maintenance()?,
+            by_hand: files.iter().map(crate::add::HandFile::report).collect(),
             notes,
         })
     }

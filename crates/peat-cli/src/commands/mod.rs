@@ -1,5 +1,6 @@
 //! One file per command: what it takes, what it does with the engine, how its report reads.
 
+mod add;
 mod completions;
 mod data;
 mod datastore;
@@ -37,6 +38,7 @@ pub(crate) enum Command {
     Undo(undo::Args),
     Restore(restore::Args),
     Status(status::Args),
+    Add(add::Args),
     Datastore(datastore::Args),
     Pending(pending::Args),
     Pin(pin::Args),
@@ -68,6 +70,7 @@ pub(crate) fn dispatch(command: Option<Command>, cx: &Context) -> Result<Exit> {
         Command::Undo(args) => cx.block_on(undo::run(args, cx)),
         Command::Restore(args) => cx.block_on(restore::run(args, cx)),
         Command::Status(args) => cx.block_on(status::run(args, cx)),
+        Command::Add(args) => cx.block_on(add::run(args, cx)),
         Command::Datastore(args) => datastore::run(args, cx),
         Command::Pending(args) => pending::run(args, cx),
         Command::Pin(args) => pin::run(args, cx),

@@ -41,6 +41,9 @@ impl Render for StatusReport {
         for change in &self.pending {
             page.field("pending", format_args!("{} {} {}", change.change, page.word(&change.status), change.message));
         }
+        for file in &self.by_hand {
+            page.field(&file.kind, &file.path);
+        }
         for lease in &self.leases {
             let what = lease.model_name.as_ref().unwrap_or(&lease.unit);
             page.field("lease", format_args!("{what}: {} since {}", lease.holder, lease.acquired_at));

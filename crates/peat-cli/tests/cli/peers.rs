@@ -82,3 +82,21 @@ fn each_of_the_fifteen_scenarios_has_a_test_of_its_number() {
     let listed = |test: &&String| test.starts_with("study_") && !table.contains(&format!("`{test}`"));
     assert_eq!(tests.iter().find(listed), None, "a scenario's test that is not in the table");
 }
+
+#[test]
+fn the_page_of_defects_names_tests_that_exist() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/src/defects.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    let rows: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| ---")).skip(1).collect();
+    let tests = tests();
+    let mut wrong = Vec::new();
+    for row in &rows {
+        let shown = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let named: Vec<_> = shown.split('`').skip(1).step_by(2).collect();
+        if named.is_empty() || !named.iter().all(|name| tests.contains(*name)) {
+            wrong.push(*row);
+        }
+    }
+    assert!(rows.len() > 10 && wrong.is_empty(), "rows without a test that exists:\n{}", wrong.join("\n"));
+}

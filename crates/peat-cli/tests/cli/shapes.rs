@@ -36,6 +36,7 @@ const COMMANDS: &[&str] = &[
     "doctor --json",
     "datastore status --json",
     "datastore sync --json",
+    "datastore sync --dry-run --json",
     "datastore lock status --json",
     "datastore policy s3://bucket/prefix --role writer --json",
     "datastore policy gs://bucket --role reader --json",

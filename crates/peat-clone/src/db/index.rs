@@ -3,7 +3,7 @@
 //! Every unit knows *as of* which entry its rows are right. An entry is applied to the units that were right just before
 //! it (or later, in which case they have it already); others keep what they have until somebody asks for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use peat_ledger::format::{decode_row, encode_row};
@@ -101,6 +101,7 @@ fn put(
     leases: &LeaseBytes,
 ) -> Result<()> {
     let kept = is_lease(path).then(|| leases.get(&row.hash)).flatten();
+    let was = if is_lease(path) { None } else { claimant(tx, path)?.map(|item| item.row.hash) };
     let mut statement = tx
         .prepare_cached(
             "INSERT OR REPLACE INTO items(unit, path, fold, rank, row, hash, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -117,14 +118,15 @@ fn put(
             kept.map(|bytes| &bytes[..]),
         ])
         .map_err(sql)?;
-    if kept.is_some() { Ok(()) } else { todo::note(tx, unit, path) }
+    if kept.is_some() { Ok(()) } else { todo::note(tx, unit, path, was) }
 }
 
 fn delete(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath) -> Result<bool> {
+    let was = claimant(tx, path)?.map(|item| item.row.hash);
     let mut statement = tx.prepare_cached("DELETE FROM items WHERE unit = ?1 AND path = ?2").map_err(sql)?;
     let gone = statement.execute([unit.as_str(), path.as_str()]).map_err(sql)? > 0;
     if gone && !is_lease(path) {
-        todo::note(tx, unit, path)?;
+        todo::note(tx, unit, path, was)?;
     }
     Ok(gone)
 }
@@ -160,6 +162,7 @@ pub(crate) fn apply_entries(tx: &Transaction<'_>, entries: &[Entry], leases: &Le
     let mut applied = Applied::default();
     let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(applied) };
     let Some(base) = first.state.seq.0.checked_sub(1).map(Seq) else { return Ok(applied) };
+    let mut changed = BTreeSet::new();
     // `None` marks a unit that is not followed.
     let mut followed: BTreeMap<&Unit, Option<(Option<Seq>, Seq)>> = BTreeMap::new();
     for entry in entries {
@@ -191,7 +194,13 @@ pub(crate) fn apply_entries(tx: &Transaction<'_>, entries: &[Entry], leases: &Le
                     .with_hint("run 'peat doctor'; nothing was changed here"));
                 }
                 for op in &ops.ops {
-                    applied.items += u64::from(apply_op(tx, &ops.unit, op, leases)?);
+                    let done = apply_op(tx, &ops.unit, op, leases)?;
+                    if let OpRecord::Put(path, ..) | OpRecord::Delete(path) = op
+                        && done
+                        && !is_lease(path)
+                    {
+                        changed.insert((&ops.unit, path));
+                    }
                 }
                 set_unit(tx, &ops.unit, Some(seq), seq)?;
                 followed.insert(&ops.unit, Some((Some(seq), seq)));
@@ -207,6 +216,7 @@ pub(crate) fn apply_entries(tx: &Transaction<'_>, entries: &[Entry], leases: &Le
     if heads::position_seq(tx)?.is_some_and(|position| position >= base) {
         heads::set_position(tx, last)?;
     }
+    applied.items = changed.len() as u64;
     Ok(applied)
 }
 

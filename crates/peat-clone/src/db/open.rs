@@ -29,8 +29,11 @@ CREATE TABLE items(
 CREATE INDEX items_fold ON items(unit, fold);
 CREATE INDEX items_path ON items(path);
 CREATE INDEX items_hash ON items(hash) WHERE hash IS NOT NULL;
--- paths whose file in the tree may not be what the index says; a new id whenever that happens again
-CREATE TABLE todo(id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, unit TEXT NOT NULL);
+-- paths whose file in the tree may not be what the index says; a new id whenever that happens again; was: hash of what it
+-- held before
+CREATE TABLE todo(id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, unit TEXT NOT NULL, was BLOB);
+-- files of the tree that were found to be right, and when they had been written: saves reading them again
+CREATE TABLE checked(path TEXT PRIMARY KEY, nanos INTEGER NOT NULL, hash BLOB NOT NULL) WITHOUT ROWID;
 CREATE INDEX todo_unit ON todo(unit);
 CREATE TABLE pages(id INTEGER PRIMARY KEY AUTOINCREMENT, at BLOB NOT NULL UNIQUE, record BLOB NOT NULL);
 -- entries that were read whole

@@ -1,7 +1,7 @@
 //! Which files of the tree may differ from the index. Written in the transaction that changes the index, so a crash
 //! between the two is made up for by the next one who looks.
 
-use peat_types::{ItemPath, Result, Unit};
+use peat_types::{Hash, ItemPath, Result, Unit};
 use rusqlite::Transaction;
 
 use super::{Db, sql};
@@ -12,12 +12,21 @@ pub(crate) struct Todo {
     pub(crate) id: i64,
     pub(crate) path: ItemPath,
     pub(crate) unit: Unit,
+    /// What the file was to hold before; absent when there was no item. Anything else was put there by somebody.
+    pub(crate) was: Option<Hash>,
 }
 
-/// Notes that the file at `path`, which `unit` set or removed, must be looked at (again).
-pub(crate) fn note(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath) -> Result<()> {
-    let mut statement = tx.prepare_cached("INSERT OR REPLACE INTO todo(path, unit) VALUES (?1, ?2)").map_err(sql)?;
-    statement.execute([path.as_str(), unit.as_str()]).map(drop).map_err(sql)
+/// Notes that the file at `path`, which `unit` set or removed, must be looked at (again). `was` is what it held until now; an
+/// older note knows better.
+pub(crate) fn note(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath, was: Option<Hash>) -> Result<()> {
+    let mut statement = tx
+        .prepare_cached(
+            "INSERT OR REPLACE INTO todo(path, unit, was)
+             VALUES (?1, ?2, coalesce((SELECT was FROM todo WHERE path = ?1), ?3))",
+        )
+        .map_err(sql)?;
+    let was = was.as_ref().map(Hash::as_bytes);
+    statement.execute(rusqlite::params![path.as_str(), unit.as_str(), was]).map(drop).map_err(sql)
 }
 
 impl Db {
@@ -26,17 +35,17 @@ impl Db {
         self.read(|tx| {
             let mut statement = tx
                 .prepare_cached(
-                    "SELECT id, path, unit FROM todo WHERE id > ?1 AND (?2 IS NULL OR unit = ?2) ORDER BY id LIMIT ?3",
+                    "SELECT id, path, unit, was FROM todo WHERE id > ?1 AND (?2 IS NULL OR unit = ?2) ORDER BY id LIMIT ?3",
                 )
                 .map_err(sql)?;
             let rows = statement
                 .query_map(rusqlite::params![after, unit.map(Unit::as_str), limit], |row| {
-                    Ok((row.get(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
+                    Ok((row.get(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?, row.get::<_, Option<[u8; 32]>>(3)?))
                 })
                 .map_err(sql)?;
             rows.map(|row| {
-                let (id, path, unit) = row.map_err(sql)?;
-                Ok(Todo { id, path: path.parse()?, unit: unit.parse()? })
+                let (id, path, unit, was) = row.map_err(sql)?;
+                Ok(Todo { id, path: path.parse()?, unit: unit.parse()?, was: was.map(Hash::from_bytes) })
             })
             .collect()
         })

@@ -108,12 +108,14 @@ impl Inner {
             }
             let Some(item) = item else {
                 if !db::is_lease(&todo.path) {
+                    self.make_way(todo, None)?;
                     self.tree.remove(&todo.path)?;
                 }
                 work.shown.push((todo, None));
                 continue;
             };
             if let Some(kept) = at_hand.contents.get(&item.row.hash) {
+                self.make_way(todo, Some(&item))?;
                 self.show_kept(&item, kept)?;
                 work.shown.push((todo, Some(item)));
             } else if self.is_here(&item)? {
@@ -123,6 +125,7 @@ impl Inner {
             } else {
                 // Whatever is there is not this content: better nothing than something stale.
                 if !db::is_lease(&item.path) {
+                    self.make_way(todo, Some(&item))?;
                     self.tree.remove(&todo.path)?;
                 }
                 if self.options.hydration == Hydration::Lazy {
@@ -136,6 +139,7 @@ impl Inner {
         while let Some(piece) = pieces.next().await {
             let piece = piece?;
             let Some((todo, item)) = wanted.get(piece.row) else { continue };
+            self.make_way(todo, Some(item))?;
             if self.show_piece(item, &piece, &mut partials)? {
                 work.shown.push((todo, Some(item.clone())));
                 work.bytes += item.row.size;
@@ -221,7 +225,7 @@ impl Inner {
                     }
                     _ => false,
                 };
-                if same { db::todo_done(tx, todo.id)? } else { db::note(tx, &todo.unit, &todo.path)? }
+                if same { db::todo_done(tx, todo.id)? } else { db::note(tx, &todo.unit, &todo.path, todo.was)? }
             }
             Ok(())
         })
@@ -271,6 +275,9 @@ impl Inner {
             if found != Glance::Missing || self.options.hydration == Hydration::Full {
                 self.options.reporter.report(Event::Repaired { path: item.path.as_str() });
             }
+            if found != Glance::Missing {
+                self.put_aside(&item.path)?;
+            }
             self.show(item, bytes)?;
         }
         Ok(())
@@ -286,6 +293,9 @@ impl Inner {
         if !self.is_current(item)? {
             return Err(Error::not_found(format!("{} has another content by now", item.path))
                 .with_hint("look the item up again"));
+        }
+        if self.tree.glance(item)? != Glance::Missing {
+            self.put_aside(&item.path)?;
         }
         match &item.row.content {
             Content::Parts(_) => self.download(item).await?,

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use peat_clone::{Brought, FileRow, Item, Lease, PlanContent};
-use peat_types::{ChangeId, CloneId, Env, Hash, InstanceId, RunNonce, Seq};
+use peat_clone::{Brought, FileRow, Item, Lease};
+use peat_types::{ChangeId, CloneId, Env, InstanceId, RunNonce, Seq};
 
 use super::*;
 

@@ -113,9 +113,28 @@ pub struct Datastore {
     /// `full` (default) or `lazy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hydration: Option<String>,
+    /// How much pending changes may delete without being asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delete_limit: Option<DeleteLimit>,
     /// What this version does not know.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
+}
+
+/// `deleteLimit` of a datastore: more than one of them has to be allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeleteLimit {
+    /// Items.
+    pub items: u64,
+    /// Share of all items.
+    pub percent: u64,
+}
+
+impl Default for DeleteLimit {
+    fn default() -> Self {
+        Self { items: 500, percent: 20 }
+    }
 }
 
 impl Datastore {

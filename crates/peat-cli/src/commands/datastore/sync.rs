@@ -5,7 +5,8 @@ use crate::exit::Exit;
 use crate::page::Page;
 use crate::page::{bytes, count, or_dash};
 use crate::printer::Render;
-use peat_engine::report::SyncReport;
+use peat_engine::SyncRequest;
+use peat_engine::report::{SyncPlan, SyncReport};
 
 /// Bring clone and store together: settle pending changes, then pull
 #[derive(Debug, clap::Args)]
@@ -13,15 +14,62 @@ pub(crate) struct Args {
     /// Only pull
     #[arg(long, conflicts_with = "push")]
     pull: bool,
-    /// Only settle pending changes
+    /// Only send: pending changes, and files of the tree that were changed by hand
     #[arg(long)]
     push: bool,
+    /// Say what would be sent and fetched, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Send pending changes however much they delete
+    #[arg(long)]
+    allow_deletes: bool,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
-    let report = cx.repo()?.sync(args.pull, args.push).await?;
+    let request = SyncRequest { pull: args.pull, push: args.push, allow_deletes: args.allow_deletes };
+    if args.dry_run {
+        let plan = Box::pin(cx.repo()?.sync_plan(request)).await?;
+        cx.report(&plan)?;
+        return Ok(if plan.blocked.is_none() { Exit::Success } else { Exit::Failure });
+    }
+    let report = Box::pin(cx.repo()?.synchronise(request)).await?;
     cx.report(&report)?;
     Ok(if report.errors.is_empty() { Exit::Success } else { Exit::Failure })
+}
+
+impl Render for SyncPlan {
+    fn render(&self, page: &mut Page) {
+        for change in &self.changes {
+            page.line(format_args!("{} {} {}", page.word("pending"), change.change, change.message));
+        }
+        for file in &self.by_hand {
+            page.line(format_args!("{} {}, {}", page.word(&file.kind), file.path, bytes(file.size)));
+        }
+        for file in &self.skipped {
+            page.line(format_args!("{} {}: {}", page.word("skipped"), file.path, file.why));
+        }
+        if self.mode != "pull" {
+            let deletes = count(self.deletes, "delete");
+            page.field("would send", format_args!("{}, {}, {deletes}", count(self.puts, "content"), bytes(self.bytes)));
+        }
+        if let Some(pull) = &self.pull {
+            let range = format!("{} → {}", or_dash(pull.from), pull.to);
+            if pull.exact {
+                let deletes = count(pull.deletes, "delete");
+                let puts = count(pull.puts, "item");
+                page.field("would fetch", format_args!("{range}: {puts}, {}, {deletes}", bytes(pull.bytes)));
+            } else {
+                page.field("would fetch", format_args!("{range}: so far behind that directories are compared"));
+            }
+        }
+        page.field("requests", format_args!("{} at least", self.requests));
+        for conflict in &self.conflicts {
+            page.line(format_args!("{} {conflict}", page.word("conflict")));
+        }
+        if let Some(why) = &self.blocked {
+            page.line(format_args!("{} {why}", page.word("refused")));
+        }
+    }
 }
 
 impl Render for SyncReport {
@@ -40,6 +88,20 @@ impl Render for SyncReport {
         for change in self.parked.iter().chain(&self.pending) {
             let why = change.reason.as_deref().unwrap_or_default();
             page.line(format_args!("{} {} {}: {why}", page.word(&change.status), change.change, change.message));
+        }
+        for file in &self.aside {
+            page.line(format_args!(
+                "{} {}: what you changed is in {}",
+                page.word("aside"),
+                file.path,
+                file.kept.display()
+            ));
+        }
+        if self.by_hand > 0 {
+            let files = count(self.by_hand, "file");
+            page.line(format_args!(
+                "{files} changed by hand: 'peat datastore sync --push' or 'peat add <path>' commits them"
+            ));
         }
         for error in &self.errors {
             page.line(format_args!("{} {error}", page.word("failed")));

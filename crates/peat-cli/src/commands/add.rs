@@ -1,0 +1,40 @@
+use peat_types::Result;
+
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::page::Page;
+use crate::page::{bytes, count};
+use crate::printer::Render;
+use peat_engine::report::AddReport;
+
+/// Commit files of the tree that were changed by hand
+///
+/// Nothing is deleted by this: a file that is missing is fetched again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Files or folders of the tree, or paths of items
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<String>,
+    /// Say what would be committed, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    let report = Box::pin(cx.repo()?.add(&args.paths, args.dry_run)).await?;
+    cx.report(&report)?;
+    Ok(if report.skipped.is_empty() { Exit::Success } else { Exit::Failure })
+}
+
+impl Render for AddReport {
+    fn render(&self, page: &mut Page) {
+        for file in &self.files {
+            page.line(format_args!("{} {}", page.word(&file.kind), file.path));
+        }
+        for file in &self.skipped {
+            page.line(format_args!("{} {}: {}", page.word("skipped"), file.path, file.why));
+        }
+        let verb = if self.dry_run { "would commit" } else { "committed" };
+        page.field(verb, format_args!("{}, {}", count(self.files.len() as u64, "file"), bytes(self.bytes)));
+    }
+}

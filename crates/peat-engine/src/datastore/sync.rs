@@ -1,0 +1,217 @@
+//! `peat datastore sync`: what is to be sent and fetched as a plan, and doing exactly that.
+
+use std::collections::BTreeSet;
+
+use peat_clone::{LocalClone, Scope, Settled};
+use peat_types::{Error, Kind, Result, Unit};
+
+use crate::Repo;
+use crate::planner::DELETE;
+use crate::report::{AsideFile, PulledPlan, SyncPlan, SyncReport};
+use crate::status::pending_change;
+
+/// `peat datastore sync`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SyncRequest {
+    /// Only fetch.
+    pub pull: bool,
+    /// Only send: pending changes, and what was changed in the tree by hand.
+    pub push: bool,
+    /// `--allow-deletes`: however much pending changes delete.
+    pub allow_deletes: bool,
+}
+
+impl SyncRequest {
+    fn sends(self) -> bool {
+        self.push || !self.pull
+    }
+
+    fn fetches(self) -> bool {
+        self.pull || !self.push
+    }
+
+    /// What people changed by hand is sent only when they ask for sending and nothing else.
+    fn adds(self) -> bool {
+        self.push && !self.pull
+    }
+
+    fn mode(self) -> &'static str {
+        match (self.sends(), self.fetches()) {
+            (true, true) => "sync",
+            (true, false) => "push",
+            _ => "pull",
+        }
+    }
+}
+
+impl Repo {
+    /// Settles pending changes, brings the clone up to date, or (with both or neither) both.
+    pub async fn sync(&self, pull: bool, push: bool) -> Result<SyncReport> {
+        self.synchronise(SyncRequest { pull, push, ..SyncRequest::default() }).await
+    }
+
+    /// As [`sync`](Self::sync), with all that can be asked for.
+    ///
+    /// # Errors
+    /// `Conflict` with code `many_deletes` when pending changes delete more than the limit; nothing was sent then.
+    pub async fn synchronise(&self, request: SyncRequest) -> Result<SyncReport> {
+        let clone = self.clone_of().await?;
+        let mut report = SyncReport {
+            mode: request.mode().to_owned(),
+            changes_committed: None,
+            files_pushed: None,
+            files_pulled: None,
+            bytes_pulled: None,
+            from: None,
+            to: None,
+            interrupted: 0,
+            parked: Vec::new(),
+            pending: Vec::new(),
+            aside: Vec::new(),
+            by_hand: 0,
+            errors: Vec::new(),
+        };
+        if request.sends() {
+            if !request.allow_deletes
+                && let Some(error) = self.too_many(self.deletes(clone)?, clone)?
+            {
+                return Err(error);
+            }
+            let settled = clone.settle().await?;
+            self.settled(&mut report, settled)?;
+            if request.adds() {
+                let added = self.add_all().await?;
+                let count = |sum: Option<u64>, more: u64| Some(sum.unwrap_or_default() + more);
+                report.changes_committed = count(report.changes_committed, added.entries.len() as u64);
+                report.files_pushed = count(report.files_pushed, added.files.len() as u64);
+                report.errors.extend(added.skipped.into_iter().map(|file| format!("{}: {}", file.path, file.why)));
+            }
+        }
+        if request.fetches() {
+            let pulled = clone.pull(&Scope::All).await?;
+            report.from = pulled.from;
+            report.to = Some(pulled.to);
+            report.files_pulled = Some(pulled.items);
+            report.bytes_pulled = Some(pulled.bytes);
+        }
+        report.aside = clone.take_aside().into_iter().map(|(path, kept)| AsideFile { path, kept }).collect();
+        report.by_hand = clone.by_hand()?.len() as u64;
+        Ok(report)
+    }
+
+    fn settled(&self, report: &mut SyncReport, settled: Settled) -> Result<()> {
+        let names = self.model_names()?;
+        report.changes_committed = Some(settled.committed.len() as u64);
+        report.files_pushed = Some(settled.committed.iter().map(|c| c.items.len() as u64).sum());
+        report.interrupted = settled.interrupted.len() as u64;
+        report.parked = settled.parked.into_iter().map(|p| pending_change(&names, p)).collect();
+        report.pending = settled.unknown.into_iter().map(|p| pending_change(&names, p)).collect();
+        for change in report.parked.iter().chain(&report.pending) {
+            let reason = change.reason.as_deref().unwrap_or("the store did not answer");
+            let line = format!("change {} ({}) is {}: {reason}", change.change, change.message, change.status);
+            report.errors.push(line);
+        }
+        Ok(())
+    }
+
+    /// What a synchronisation would do now. Reads the store, and changes nothing.
+    pub async fn sync_plan(&self, request: SyncRequest) -> Result<SyncPlan> {
+        let clone = self.clone_of().await?;
+        let names = self.model_names()?;
+        let mut plan = SyncPlan {
+            mode: request.mode().to_owned(),
+            changes: Vec::new(),
+            by_hand: Vec::new(),
+            skipped: Vec::new(),
+            puts: 0,
+            deletes: 0,
+            bytes: 0,
+            requests: 0,
+            pull: None,
+            conflicts: Vec::new(),
+            blocked: None,
+        };
+        let mut touched: BTreeSet<Unit> = BTreeSet::new();
+        if request.sends() {
+            for pending in clone.pending()?.into_iter().filter(|p| p.status != peat_clone::PendingStatus::Parked) {
+                touched.extend(pending.units.iter().cloned());
+                plan.puts += pending.contents as u64;
+                plan.bytes += pending.bytes;
+                plan.changes.push(pending_change(&names, pending));
+            }
+            let deletes = self.deletes(clone)?;
+            plan.deletes = deletes;
+            plan.blocked = self.too_many(deletes, clone)?.filter(|_| !request.allow_deletes).map(|e| e.to_string());
+        }
+        let (files, skipped) = self.by_hand_files(&[]).await?;
+        if request.adds() {
+            let units: BTreeSet<&Unit> = files.iter().map(|file| &file.unit).collect();
+            plan.requests += units.len() as u64;
+            plan.puts += files.len() as u64;
+            plan.bytes += files.iter().map(|file| file.found.size).sum::<u64>();
+        }
+        plan.skipped = skipped;
+        // A commit is one create when nobody else is writing.
+        plan.requests += plan.changes.len() as u64;
+        if request.fetches() {
+            let preview = clone.preview().await?;
+            // One request tells that nothing is new; each entry is one more.
+            let entries = preview.to.0.saturating_sub(preview.from.map_or(0, |from| from.0));
+            plan.requests += 1 + if preview.exact { entries } else { 0 };
+            let changed = preview.puts.iter().map(|(unit, path, _)| (unit, path));
+            for (unit, path) in changed.chain(preview.deletes.iter().map(|(unit, path)| (unit, path))) {
+                let hand = files.iter().any(|file| file.found.path == path.as_str());
+                if hand {
+                    plan.conflicts
+                        .push(format!("{path} was changed by hand, and in the datastore: it will be put aside"));
+                } else if touched.contains(unit) {
+                    plan.conflicts.push(format!("{path} changed, and a pending change is about {unit}, too"));
+                }
+            }
+            plan.pull = Some(PulledPlan {
+                from: preview.from,
+                to: preview.to,
+                exact: preview.exact,
+                puts: preview.puts.len() as u64,
+                deletes: preview.deletes.len() as u64,
+                bytes: preview.puts.iter().map(|(.., size)| size).sum(),
+            });
+        }
+        plan.by_hand = files.into_iter().map(|file| file.report()).collect();
+        Ok(plan)
+    }
+
+    /// Items that pending changes remove.
+    fn deletes(&self, clone: &LocalClone) -> Result<u64> {
+        let mut units = BTreeSet::new();
+        for pending in clone.pending()?.into_iter().filter(|pending| pending.kind == DELETE) {
+            units.extend(pending.units);
+        }
+        let mut sum = 0;
+        for unit in units {
+            let items = clone.items(&unit, "")?;
+            sum += items.iter().filter(|item| !item.path.as_str().starts_with("leases/")).count() as u64;
+        }
+        Ok(sum)
+    }
+
+    /// The refusal of so many deletes, when they are too many.
+    fn too_many(&self, deletes: u64, clone: &LocalClone) -> Result<Option<Error>> {
+        let limit = self.marker().datastore.as_ref().and_then(|datastore| datastore.delete_limit).unwrap_or_default();
+        let all: u64 = clone.units()?.iter().map(|unit| unit.items).sum();
+        let share = (deletes * 100).checked_div(all).unwrap_or_default();
+        if deletes <= limit.items && share <= limit.percent {
+            return Ok(None);
+        }
+        let message = format!(
+            "pending changes would delete {deletes} of {all} items, more than {} or {} %; nothing was sent",
+            limit.items, limit.percent
+        );
+        Ok(Some(
+            Error::new(Kind::Conflict, message)
+                .with_code("many_deletes")
+                .with_hint("see them with 'peat datastore sync --push --dry-run' and 'peat pending list'")
+                .with_hint("if that is meant: 'peat datastore sync --push --allow-deletes'"),
+        ))
+    }
+}

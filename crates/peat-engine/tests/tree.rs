@@ -1,0 +1,202 @@
+//! Files of the tree that people change by hand, and synchronising with a plan.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::large_futures, clippy::needless_pass_by_value)]
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use peat_engine::{Cancel, DataGet, Quiet, Repo, RunRequest, SyncRequest};
+use peat_types::{Env, Kind};
+use serde_json::json;
+use tokio::sync::Notify;
+
+use support::{World, get, go, request};
+
+const PUSH: SyncRequest = SyncRequest { pull: false, push: true, allow_deletes: false };
+const PULL: SyncRequest = SyncRequest { pull: true, push: false, allow_deletes: false };
+
+/// The file of a version of the data `result`.
+async fn raw(repo: &Repo, version: u64) -> PathBuf {
+    let id = repo.definition("m").unwrap().id;
+    let tree = repo.clone_of().await.unwrap().tree();
+    tree.join(format!("data/test/fake/{id}/result/{version}/raw"))
+}
+
+#[tokio::test]
+async fn a_file_changed_by_hand_is_found_by_content_and_committed_only_when_asked() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    go(&repo, json!({"n": 1})).await;
+    assert!(repo.status().await.unwrap().by_hand.is_empty());
+    let file = raw(&repo, 1).await;
+    // Of the same size, and with the time it had.
+    let time = fs::metadata(&file).unwrap().modified().unwrap();
+    fs::write(&file, r#"{"n":7}"#).unwrap();
+    fs::File::options().write(true).open(&file).unwrap().set_modified(time).unwrap();
+    let status = repo.status().await.unwrap();
+    assert_eq!((status.by_hand.len(), status.by_hand[0].kind.as_str()), (1, "modified"));
+    assert!(status.notes.iter().any(|note| note.contains("'peat add <path>'")), "{:?}", status.notes);
+    // Neither a synchronisation nor a run takes it along.
+    let synced = repo.sync(false, false).await.unwrap();
+    assert_eq!((synced.files_pushed, synced.by_hand), (Some(0), 1));
+    go(&repo, json!({"n": 2})).await;
+    let (_bob, repo_b) = world.checkout(&ann, "bob");
+    let first = DataGet { version: Some(1), fresh: true, ..get("result") };
+    assert_eq!(repo_b.data_get(&first).await.unwrap().content.unwrap(), json!({"n": 1}));
+
+    let plan = repo.sync_plan(PUSH).await.unwrap();
+    assert_eq!((plan.puts, plan.deletes, plan.bytes, plan.by_hand.len()), (1, 0, 7, 1));
+    let pushed = repo.synchronise(PUSH).await.unwrap();
+    assert_eq!((pushed.files_pushed, pushed.by_hand), (Some(plan.puts), 0));
+    let there = repo_b.data_get(&first).await.unwrap();
+    assert_eq!(there.content.unwrap(), json!({"n": 7}));
+    // What is said about it is true.
+    assert_eq!(there.size, Some(7));
+    assert_eq!(there.checksum, repo.data_get(&first).await.unwrap().checksum);
+    assert_eq!(repo.synchronise(PUSH).await.unwrap().files_pushed, Some(0));
+    assert!(repo.ledger_verify(true).await.unwrap().passed);
+}
+
+#[tokio::test]
+async fn new_files_are_added_and_missing_ones_are_never_deletes() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    for n in 0..3 {
+        go(&repo, json!({ "n": n })).await;
+    }
+    fs::remove_file(raw(&repo, 1).await).unwrap();
+    fs::remove_dir_all(raw(&repo, 2).await.parent().unwrap()).unwrap();
+    let (old, new) = (raw(&repo, 3).await, raw(&repo, 4).await);
+    fs::create_dir_all(new.parent().unwrap()).unwrap();
+    fs::write(&new, r#"{"n":44}"#).unwrap();
+    let stray = repo.clone_of().await.unwrap().tree().join("notes.txt");
+    fs::write(&stray, "mine").unwrap();
+    let status = repo.status().await.unwrap();
+    assert!(status.notes.iter().any(|note| note.contains("notes.txt")), "{:?}", status.notes);
+    let error = repo.add(&["data/nothing".to_owned()], false).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::NotFound);
+    let half = repo.add(&[new.to_str().unwrap().to_owned()], false).await.unwrap();
+    assert!(half.files.is_empty() && half.skipped[0].why.contains("metadata.yaml"), "{half:?}");
+    let metadata = fs::read_to_string(old.with_file_name("metadata.yaml")).unwrap();
+    fs::write(new.with_file_name("metadata.yaml"), metadata.replace("version: 3", "version: 4")).unwrap();
+    let folder = new.parent().unwrap().to_str().unwrap().to_owned();
+    let plan = repo.add(std::slice::from_ref(&folder), true).await.unwrap();
+    assert_eq!((plan.files.len(), plan.entries.len()), (2, 0));
+    let added = repo.add(&[folder], false).await.unwrap();
+    assert_eq!((added.files.len(), added.entries.len()), (2, 1));
+    let (_bob, repo_b) = world.checkout(&ann, "bob");
+    let versions = repo_b.data_versions("m", "result", true).await.unwrap();
+    assert_eq!(versions.total, 4, "what was missing was not deleted: {versions:?}");
+    assert_eq!(repo_b.data_get(&get("result")).await.unwrap().content.unwrap(), json!({"n": 44}));
+    assert!(fs::read_to_string(stray).unwrap() == "mine");
+}
+
+#[tokio::test]
+async fn a_pull_puts_aside_what_it_would_overwrite_and_says_where() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    go(&repo, json!({"n": 1})).await;
+    let (_bob, repo_b) = world.checkout(&ann, "bob");
+    repo_b.sync(true, false).await.unwrap();
+    // Both change one file.
+    fs::write(raw(&repo_b, 1).await, r#"{"n":8}"#).unwrap();
+    repo_b.synchronise(PUSH).await.unwrap();
+    let mine = raw(&repo, 1).await;
+    fs::write(&mine, r#"{"mine":1}"#).unwrap();
+    let plan = repo.sync_plan(PULL).await.unwrap();
+    let pull = plan.pull.unwrap();
+    assert!(pull.exact && pull.deletes == 0 && pull.puts >= 1, "{pull:?}");
+    assert!(plan.conflicts[0].contains("will be put aside"), "{:?}", plan.conflicts);
+    let pulled = repo.synchronise(PULL).await.unwrap();
+    assert_eq!(pulled.files_pulled, Some(pull.puts + pull.deletes));
+    assert_eq!(fs::read_to_string(&pulled.aside[0].kept).unwrap(), r#"{"mine":1}"#);
+    assert_eq!(fs::read_to_string(&mine).unwrap(), r#"{"n":8}"#);
+    // What others did not touch stays where it is.
+    fs::write(&mine, r#"{"mine":2}"#).unwrap();
+    go(&repo_b, json!({"n": 2})).await;
+    let pulled = repo.synchronise(PULL).await.unwrap();
+    assert!(pulled.aside.is_empty() && pulled.by_hand == 1, "{pulled:?}");
+    assert_eq!(fs::read_to_string(&mine).unwrap(), r#"{"mine":2}"#);
+    // And what was made from an old one is not sent over a newer one.
+    fs::write(raw(&repo_b, 1).await, r#"{"n":9}"#).unwrap();
+    repo_b.synchronise(PUSH).await.unwrap();
+    let error = repo.synchronise(PUSH).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Conflict, "{error:?}");
+    let (path, kept) = repo.clone_of().await.unwrap().take_aside().remove(0);
+    assert!(mine.ends_with(path) && fs::read_to_string(kept).unwrap() == r#"{"mine":2}"#);
+}
+
+#[tokio::test]
+async fn a_push_that_would_delete_much_stops_and_is_previewed() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    for n in 0..3 {
+        go(&repo, json!({ "n": n })).await;
+    }
+    // Killed once the change was in the journal.
+    let mut host = ann.host.clone();
+    let died = Arc::new(Notify::new());
+    host.env = Env::system([]).with_steps(Arc::new(Dies("journal.added", died.clone())));
+    let dying = Repo::find(host).unwrap();
+    tokio::select! {
+        _ = dying.model_delete("m", true) => panic!("not killed"),
+        () = died.notified() => {}
+    }
+    drop(dying);
+    let plan = repo.sync_plan(PUSH).await.unwrap();
+    assert_eq!((plan.changes.len(), plan.deletes), (1, 12), "{plan:?}");
+    assert!(plan.blocked.as_ref().unwrap().contains("12 of 13 items"), "{plan:?}");
+    let error = ann.repo().synchronise(PUSH).await.unwrap_err();
+    assert_eq!((error.kind(), error.code()), (Kind::Conflict, "many_deletes"), "{error:?}");
+    let (_bob, repo_b) = world.checkout(&ann, "bob");
+    repo_b.sync(true, false).await.unwrap();
+    let items = |repo: Repo| async move { repo.status().await.unwrap().items };
+    assert_eq!(items(repo_b.clone()).await, 13, "nothing was sent");
+    let allowed = SyncRequest { allow_deletes: true, ..PUSH };
+    assert_eq!(ann.repo().sync_plan(allowed).await.unwrap().blocked, None);
+    assert_eq!(ann.repo().synchronise(allowed).await.unwrap().changes_committed, Some(1));
+    repo_b.sync(true, false).await.unwrap();
+    assert_eq!(items(repo_b).await, 1, "the lease stays");
+}
+
+/// Ends a process at a step.
+struct Dies(&'static str, Arc<Notify>);
+
+impl peat_types::Steps for Dies {
+    fn reach(&self, name: &'static str) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+        if name != self.0 {
+            return Box::pin(std::future::ready(()));
+        }
+        self.1.notify_one();
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn a_plan_changes_nothing_and_the_run_does_what_it_said() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    let (_bob, repo_b) = world.checkout(&ann, "bob");
+    repo_b.sync(true, false).await.unwrap();
+    for n in 0..2 {
+        go(&repo, json!({ "n": n })).await;
+    }
+    world.cloud.off(true);
+    let offline = RunRequest { offline: true, ..request("m", json!({"n": 5})) };
+    repo_b.run(&offline, &Cancel::default(), &Quiet).await.unwrap();
+    world.cloud.off(false);
+    let both = SyncRequest::default();
+    let (position, keys) = (repo_b.status().await.unwrap().position, world.cloud.keys("ops/").await);
+    let plan = repo_b.sync_plan(both).await.unwrap();
+    assert_eq!((repo_b.status().await.unwrap().position, world.cloud.keys("ops/").await), (position, keys));
+    let pull = plan.pull.clone().unwrap();
+    assert_eq!((plan.changes.len(), pull.exact, pull.to.0 - pull.from.unwrap().0), (1, true, 4));
+    let done = repo_b.synchronise(SyncRequest { pull: true, ..both }).await.unwrap();
+    assert_eq!((done.files_pulled, done.to), (Some(pull.puts + pull.deletes), Some(pull.to)));
+    let done = repo_b.synchronise(PUSH).await.unwrap();
+    assert_eq!(done.changes_committed, Some(plan.changes.len() as u64));
+    let nothing = repo_b.sync_plan(both).await.unwrap();
+    assert_eq!((nothing.puts, nothing.requests, nothing.changes.len()), (0, 1, 0));
+}
