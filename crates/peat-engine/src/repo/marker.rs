@@ -231,6 +231,7 @@ fn salvaged(value: &Value) -> Option<Datastore> {
         region: text("region"),
         path_style: fields.get("pathStyle").and_then(Value::as_bool),
         profile: text("profile"),
+        delete_limit: None,
         hydration: text("hydration").filter(|hydration| hydration == "lazy"),
         rest: Map::new(),
     };
