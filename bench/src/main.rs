@@ -11,6 +11,7 @@ mod measure;
 mod scale;
 mod table;
 mod writers;
+mod year;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,6 +58,8 @@ enum Other {
     /// Carries out one step of it (used by the benchmark itself)
     #[command(hide = true)]
     Step(scale::Step),
+    /// Lets a team work for a year of simulated time, and tells what is left of it
+    Year(year::Year),
     /// Is one of the writers (used by the benchmark itself)
     #[command(hide = true)]
     Writer(writers::Worker),
@@ -101,6 +104,11 @@ fn main() -> Result<(), Failure> {
             print!("{text}");
             scale.out.as_deref().map_or(Ok(()), |out| writers::replace(out, "scale", &text))?;
             return if broken.is_empty() { Ok(()) } else { Err(broken.join("; ").into()) };
+        }
+        Some(Other::Year(how)) => {
+            let text = year::year(how)?;
+            print!("{text}");
+            return how.out.as_deref().map_or(Ok(()), |out| writers::replace(out, "year", &text));
         }
         Some(Other::Writers(load)) => {
             let text = writers::writers(load)?;
