@@ -408,7 +408,7 @@ impl Model {
         Ok(Self { unit: Unit::model(&id)?, id, seq: None, runs: 0, running: false })
     }
 
-    fn put(path: String, rank: Rank, old: Option<Rank>, text: String) -> Result<Op, Failure> {
+    fn put(path: &str, rank: Rank, old: Option<Rank>, text: String) -> Result<Op, Failure> {
         let content = NewContent::Bytes(Bytes::from(text.into_bytes()));
         Ok(Op::Put { path: path.parse()?, rank, old, executable: false, content })
     }
@@ -423,16 +423,20 @@ impl Model {
 
     fn begin(&self, env: &Env) -> Result<Vec<Op>, Failure> {
         let run = self.runs + 1;
-        Ok(vec![Self::put(self.output(run), Rank::Current, None, text(env, "status: running", 400))?])
+        Ok(vec![Self::put(&self.output(run), Rank::Current, None, text(env, "status: running", 400))?])
     }
 
     /// A new version becomes the current one, and what is older than it should be goes.
     fn end(&self, env: &Env, versions: u64) -> Result<Vec<Op>, Failure> {
         let run = self.runs + 1;
-        let mut ops =
-            vec![Self::put(self.output(run), Rank::Current, Some(Rank::Current), text(env, "status: succeeded", 700))?];
+        let mut ops = vec![Self::put(
+            &self.output(run),
+            Rank::Current,
+            Some(Rank::Current),
+            text(env, "status: succeeded", 700),
+        )?];
         for (name, size) in [("metadata.yaml", 620), ("raw", 1_500)] {
-            ops.push(Self::put(self.file(run, name), Rank::Current, None, text(env, name, size))?);
+            ops.push(Self::put(&self.file(run, name), Rank::Current, None, text(env, name, size))?);
             if self.runs > 0 {
                 let path = self.file(self.runs, name).parse()?;
                 ops.push(Op::Rank { path, from: Rank::Current, to: Rank::History(self.runs) });
