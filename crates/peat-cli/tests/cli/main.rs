@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod bad_input;
-mod claims;
 mod costs;
 mod data;
 mod definitions;
