@@ -84,7 +84,8 @@ fn torment(sandbox: &Sandbox, store: Option<&Path>) {
 
     let clone = PathBuf::from(sandbox.peat("status --json").ok().json()["clonePath"].as_str().unwrap());
     let temps: Vec<_> = [clone.join("tmp")].into_iter().chain(store.map(|store| store.join(".tmp"))).collect();
-    for path in temps.iter().flat_map(|dir| files(dir)) {
+    // (A process that was killed while it entered a run leaves its file in `runs` under a temporary name.)
+    for path in temps.iter().chain([&clone.join("runs")]).flat_map(|dir| files(dir)) {
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         file.set_modified(file.metadata().unwrap().modified().unwrap() - Duration::from_secs(2 * 24 * 3600)).unwrap();
     }
