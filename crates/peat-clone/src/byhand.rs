@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use peat_types::{Error, Hash, ItemPath, Result, Seq, Timestamp, Unit};
@@ -11,9 +11,9 @@ use rusqlite::{OptionalExtension, Transaction};
 
 use crate::db::{self, sql};
 use crate::handle::Inner;
-use crate::{Event, Item, LocalClone, files};
+use crate::{Event, Item, LocalClone, files, repair};
 
-/// Folder for what a pull would have overwritten.
+/// Folder for what has to give way, and for what the doctor found in the tree that belongs to no item.
 const ASIDE: &str = "aside";
 /// A file that was written so lately could be written again without its time showing it.
 const RACY_MS: i64 = 2_000;
@@ -135,15 +135,21 @@ impl Inner {
         if !fs::symlink_metadata(&from).is_ok_and(|meta| meta.is_file()) {
             return Ok(());
         }
-        let stamp = format!("{}-{:08x}", self.env.now().as_millis(), u32::from_le_bytes(self.env.random_bytes()));
-        let to = path.segments().fold(self.options.dir.join(ASIDE).join(stamp), |at, segment| at.join(segment));
-        let folder = to.parent().unwrap_or(&to);
-        fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
-        fs::rename(&from, &to).map_err(|e| Error::io("put aside", &from, e))?;
+        let folder = self.aside_folder();
+        if !repair::move_file(self.tree.root(), &folder, Path::new(path.as_str()))? {
+            return Ok(());
+        }
+        let to = folder.join(path.as_str());
         self.options.reporter.report(Event::PutAside { path: path.as_str(), to: &to });
         let mut aside = self.aside.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         aside.push((path.to_string(), to));
         Ok(())
+    }
+
+    /// A folder that nobody has used, for what is to be put aside.
+    pub(crate) fn aside_folder(&self) -> PathBuf {
+        let number = u32::from_le_bytes(self.env.random_bytes());
+        self.options.dir.join(ASIDE).join(format!("{}-{number:08x}", self.env.now().as_millis()))
     }
 
     async fn preview(&self) -> Result<Preview> {

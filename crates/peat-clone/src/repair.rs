@@ -10,9 +10,6 @@ use crate::handle::Inner;
 use crate::tree::Glance;
 use crate::{Item, Local, Repair};
 
-/// Folder of files that were found in the tree and belong to no item.
-const ASIDE: &str = "aside";
-
 impl Inner {
     /// What was done, one line each. Whatever was put right meanwhile is left alone.
     pub(crate) async fn carry_out(&self, repairs: &[Repair]) -> Result<Vec<String>> {
@@ -49,7 +46,7 @@ impl Inner {
     }
 
     fn move_aside(&self, foreign: &[String]) -> Result<Option<String>> {
-        let folder = self.options.dir.join(ASIDE).join(self.env.now().as_millis().to_string());
+        let folder = self.aside_folder();
         let mut moved = 0_usize;
         for name in foreign {
             let relative = Path::new(name);
@@ -87,8 +84,9 @@ impl Inner {
     }
 }
 
-/// Whether it was still there.
-fn move_file(root: &Path, aside: &Path, relative: &Path) -> Result<bool> {
+/// Moves a file of the tree to another folder, and removes the folders it was in as far as they are empty now. Whether it
+/// was still there.
+pub(crate) fn move_file(root: &Path, aside: &Path, relative: &Path) -> Result<bool> {
     let (from, to) = (root.join(relative), aside.join(relative));
     let folder = to.parent().unwrap_or(aside);
     std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
@@ -97,7 +95,6 @@ fn move_file(root: &Path, aside: &Path, relative: &Path) -> Result<bool> {
         Err(e) if files::absent(&e) => return Ok(false),
         Err(e) => return Err(Error::io("move", &from, e)),
     }
-    // The folders it was in, as far as they are empty now.
     let mut dir = from.parent();
     while let Some(at) = dir.filter(|dir| *dir != root && std::fs::remove_dir(dir).is_ok()) {
         dir = at.parent();

@@ -40,7 +40,7 @@ fn a_ledger_moves_to_a_bucket_and_back_to_a_folder() {
     assert_eq!(early["code"], "too_early");
 
     let back = sandbox
-        .peat("datastore setup filesystem --path ../shared --namespace infra --hydration lazy --json")
+        .peat("datastore setup filesystem --path ../store --namespace infra --hydration lazy --json")
         .ok()
         .json();
     assert_eq!((&back["action"], &back["type"]), (&"move".into(), &"file".into()));
@@ -49,7 +49,7 @@ fn a_ledger_moves_to_a_bucket_and_back_to_a_folder() {
     sandbox.peat("model method run m execute").ok();
     sandbox.peat("ledger verify --deep").ok();
     // Once more is no move.
-    let again = sandbox.peat("datastore setup filesystem --path ../shared --namespace infra --json").ok().json();
+    let again = sandbox.peat("datastore setup filesystem --path ../store --namespace infra --json").ok().json();
     assert_eq!((&again["action"], &again["objectsCopied"]), (&"join".into(), &0.into()));
     // The bucket says where it went.
     let mut late = with_run(&server);
