@@ -78,6 +78,13 @@ fn pins_are_set_listed_and_removed() {
     assert_eq!(twin.error()["code"], "pin_exists");
     assert_eq!(sandbox.peat("pin rm other --json").status(1).error()["code"], "pin_not_found");
     sandbox.peat("pin add x --at soon").status(2);
+    let log = sandbox.peat("log --json").ok().json();
+    let entries = log["entries"].as_array().unwrap();
+    let written = entries.iter().find(|entry| entry["seq"] == 1).unwrap()["written"].as_str().unwrap().to_owned();
+    let at_a_time = sandbox.peat(&format!("pin add then --at {written} --json")).ok().json();
+    assert_eq!(at_a_time["seq"], 1);
+    let early = sandbox.peat("pin add early --at 2001-01-01 --json").status(1);
+    assert_eq!(early.error()["code"], "state_not_kept");
     let gone = sandbox.peat("pin rm release-1").ok().out;
     assert!(gone.contains("'release-1' on entry 1"), "{gone}");
     let gc = sandbox.peat("datastore gc --dry-run --json").ok().json();

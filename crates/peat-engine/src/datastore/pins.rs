@@ -1,9 +1,9 @@
 //! Names for states that are to stay readable.
 
-use peat_types::{Result, Seq};
+use peat_types::Result;
 
-use crate::Repo;
 use crate::report::{PinDone, PinList, PinRow};
+use crate::{Repo, When};
 
 impl Repo {
     /// `peat pin list`.
@@ -18,9 +18,15 @@ impl Repo {
     ///
     /// # Errors
     /// `AlreadyExists` with code `pin_exists`; `Invalid` for a bad name and for states that are not there (code `state_not_kept`
-    /// when they are no longer).
-    pub async fn pin_add(&self, name: &str, at: Option<Seq>) -> Result<PinDone> {
+    /// when they are no longer); a time before the oldest state that is kept is `NotFound` with that code.
+    pub async fn pin_add(&self, name: &str, at: Option<When>) -> Result<PinDone> {
         let (clone, place) = self.opened().await?;
+        let at = match at {
+            None => None,
+            // Whether it is kept is judged by the entry that is built upon.
+            Some(When::Entry(seq)) => Some(seq),
+            Some(time) => Some(self.past(clone, &clone.kept().await?, time).await?.state.seq),
+        };
         let (entry, seq) = clone.pin(name, at).await?;
         Ok(PinDone { namespace: place.namespace.clone(), name: name.to_owned(), seq, pinned: true, entry })
     }

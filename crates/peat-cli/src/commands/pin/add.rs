@@ -1,9 +1,10 @@
-use peat_types::{Result, Seq};
+use peat_types::Result;
 
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::page::Page;
 use crate::printer::Render;
+use peat_engine::When;
 use peat_engine::report::PinDone;
 
 /// Keep a state, and all later ones, readable under a name
@@ -11,13 +12,13 @@ use peat_engine::report::PinDone;
 pub(crate) struct Args {
     /// Its name: a-z, 0-9, '.', '_' and '-'
     name: String,
-    /// The entry after which the state was current; the newest when left out
-    #[arg(long, value_name = "SEQ")]
-    at: Option<u64>,
+    /// The state after this entry or at this time: 57, 2d, 2026-11-30T10:00:00Z; the newest when left out
+    #[arg(long, value_name = "WHEN")]
+    at: Option<When>,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
-    cx.report(&cx.repo()?.pin_add(&args.name, args.at.map(Seq)).await?)?;
+    cx.report(&cx.repo()?.pin_add(&args.name, args.at).await?)?;
     Ok(Exit::Success)
 }
 
