@@ -26,5 +26,7 @@ mod runs;
 mod sandbox;
 mod shapes;
 mod sharing;
+#[path = "../common/typed.rs"]
+mod typed;
 mod upkeep;
 mod watch;

@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::typed::all_can_be_typed;
+
 pub(crate) struct Sandbox {
     dir: tempfile::TempDir,
     vars: Vec<(String, String)>,
@@ -111,12 +113,16 @@ impl Sandbox {
 }
 
 impl Ran {
+    /// What a process said. The commands it names can be typed as they stand there; those of help are prose.
+    #[track_caller]
     pub fn of(output: &std::process::Output) -> Self {
-        Self {
-            status: output.status.code().unwrap_or(-1),
-            out: String::from_utf8_lossy(&output.stdout).into_owned(),
-            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        all_can_be_typed(&err);
+        if !["Usage:", "peat.help/", "# Commands"].iter().any(|help| out.contains(help)) {
+            all_can_be_typed(&out);
         }
+        Self { status: output.status.code().unwrap_or(-1), out, err }
     }
 
     #[track_caller]

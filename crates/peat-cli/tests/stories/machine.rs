@@ -10,6 +10,8 @@ use peat_testkit::cloud::{CloudServer, Service};
 use peat_testkit::s3::{Fault, S3Server};
 use serde_json::Value;
 
+use crate::typed::all_can_be_typed;
+
 /// The store of a story, with a prefix of its own.
 pub(crate) struct Shop {
     server: Option<S3Server>,
@@ -204,6 +206,7 @@ impl Machine {
 #[track_caller]
 pub(crate) fn json(output: &Output) -> Value {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    all_can_be_typed(&format!("{out}\n{err}"));
     assert!(output.status.success(), "{}\nstdout: {out}\nstderr: {err}", output.status);
     serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}\nstdout: {out}\nstderr: {err}"))
 }
@@ -212,6 +215,7 @@ pub(crate) fn json(output: &Output) -> Value {
 #[track_caller]
 pub(crate) fn error(output: &Output, status: i32) -> Value {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    all_can_be_typed(&format!("{out}\n{err}"));
     assert_eq!(output.status.code(), Some(status), "stdout: {out}\nstderr: {err}");
     let line = err.lines().last().unwrap_or_default();
     serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}\nstdout: {out}\nstderr: {err}"))

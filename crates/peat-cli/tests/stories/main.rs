@@ -11,4 +11,6 @@ mod machine;
 mod reports;
 mod same_model;
 mod together;
+#[path = "../common/typed.rs"]
+mod typed;
 mod watch;
