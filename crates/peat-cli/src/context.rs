@@ -16,7 +16,7 @@ use crate::printer::{Printer, Render};
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::stats::Stats;
-use crate::traced::{PricesSeen, TracedStores};
+use crate::stores::{PricedStores, PricesSeen};
 
 /// Name of the hidden subcommand under which this executable supervises the program of a method.
 pub(crate) const SUPERVISE: &str = "supervise";
@@ -68,7 +68,7 @@ impl Context {
         let printer = self.printer.clone();
         let warn = Some(Warn::new(move |line| printer.warning(line)));
         let options = OpenOptions { meter: Some(self.meter.clone()), warn, ..OpenOptions::default() };
-        host.stores = Arc::new(TracedStores { inner: Arc::new(Real { options }), prices: self.prices.clone() });
+        host.stores = Arc::new(PricedStores { inner: Arc::new(Real { options }), prices: self.prices.clone() });
         Ok(host)
     }
 

@@ -28,6 +28,17 @@ pub(crate) const INTERRUPTED: &str = "interrupted";
 pub(crate) const BROKEN_PIPE: &str = "broken_pipe";
 
 impl Exit {
+    /// In one word, for traces.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::Usage => USAGE,
+            Self::Busy => "busy",
+            Self::Interrupted => INTERRUPTED,
+        }
+    }
+
     /// The status that belongs to an error.
     pub fn of(error: &Error) -> Self {
         match error.code() {

@@ -15,14 +15,15 @@ mod printer;
 mod progress;
 mod settings;
 mod stats;
-mod traced;
+mod stores;
 mod tree;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
-use peat_types::Env;
+use peat_types::{ERROR_TYPE, Env, Error, number, operation};
+use tracing::field::Empty;
 
 use crate::args::{Cli, Global};
 use crate::context::Context;
@@ -61,13 +62,31 @@ fn answer(args: &[OsString], env: Env) -> Exit {
         Err(refusal) => return error::usage(&refusal, &Printer::before_parsing(args, &env)),
     };
     let settings = Settings::resolve(cli.global, &env);
-    logging::start(&settings);
-    let context = Context::new(settings.clone(), Printer::new(&settings), env);
-    let exit = commands::dispatch(cli.command, &context).unwrap_or_else(|error| {
-        context.printer.error(&error);
-        Exit::of(&error)
+    let printer = Printer::new(&settings);
+    logging::start(&settings, &printer, &env, None);
+    let context = Context::new(settings, printer, env);
+    let span = operation!(
+        "command",
+        otel.name = format!("peat {name}").trim_end(),
+        process.executable.name = "peat",
+        process.pid = number(std::process::id()),
+        process.exit.code = Empty,
+    );
+    let ended = span.in_scope(|| {
+        let ended = commands::dispatch(cli.command, &context);
+        context.remember_cost(&name);
+        ended
     });
-    context.remember_cost(&name);
+    let exit = ended.as_ref().map_or_else(Exit::of, |exit| *exit);
+    span.record("process.exit.code", number(exit as u8));
+    if exit != Exit::Success {
+        span.record(ERROR_TYPE, ended.as_ref().map_or_else(Error::code, |exit| exit.word()));
+    }
+    drop(span);
+    // An error is the last that is said.
+    if let Err(error) = &ended {
+        context.printer.error(error);
+    }
     exit
 }
 

@@ -134,6 +134,11 @@ impl Printer {
         }
     }
 
+    /// Writes a line of the log, in which nothing is left that a terminal would take for a command.
+    pub fn log(&self, line: &str) {
+        self.talk(&format!("{}\n", json_text(line)));
+    }
+
     /// Asks a question on the terminal, without a line end.
     pub fn ask(&self, question: &str) {
         self.talk(question);

@@ -4,10 +4,12 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use peat_types::Env;
 
 use crate::args::{Global, LogFormat, LogLevel};
 use crate::keeper::VARIABLE;
+use crate::logging::FILTER;
 
 /// Everything a command needs to know about how it was called.
 #[derive(Clone, Debug)]
@@ -15,7 +17,12 @@ pub(crate) struct Settings {
     pub json: bool,
     pub stats: bool,
     pub quiet: bool,
+    /// The level that a flag asks for.
+    pub log_flag: Option<LogLevel>,
+    /// The level that the environment asks for.
     pub log_level: Option<LogLevel>,
+    /// The filter that the environment asks for.
+    pub log_filter: Option<String>,
     pub log_format: LogFormat,
     pub colour_out: bool,
     pub colour_err: bool,
@@ -51,7 +58,9 @@ impl Settings {
             json: global.json,
             stats: global.stats,
             quiet: global.quiet,
-            log_level: log_level(&global, env),
+            log_flag: log_flag(&global),
+            log_level: env.var("PEAT_LOG_LEVEL").and_then(|level| LogLevel::from_str(level, true).ok()),
+            log_filter: env.var(FILTER).map(str::to_owned),
             log_format: global.log_format,
             colour_out: terminal_out && !plain && !global.json,
             colour_err: terminal_err && !plain && !global.json,
@@ -79,16 +88,14 @@ fn home(env: &Env) -> Option<PathBuf> {
     data.map(|dir| dir.join("peat"))
 }
 
-fn log_level(global: &Global, env: &Env) -> Option<LogLevel> {
-    use clap::ValueEnum;
+fn log_flag(global: &Global) -> Option<LogLevel> {
     let counted = match global.verbose {
         0 => None,
         1 => Some(LogLevel::Info),
         2 => Some(LogLevel::Debug),
         _ => Some(LogLevel::Trace),
     };
-    let from_env = || env.var("PEAT_LOG_LEVEL").and_then(|level| LogLevel::from_str(level, true).ok());
-    global.log_level.or(counted).or_else(from_env)
+    global.log_level.or(counted)
 }
 
 /// Whether clap may colour its help; asked before anything is parsed.

@@ -11,7 +11,10 @@ use peat_ledger::{
     Checkpoint, Checkpointing, Collected, Collecting, GcPlan, Ledger, NewLedger, NsInfo, Pin, PurgePlan, Purged,
     Purging, Verified,
 };
-use peat_types::{ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Kind, Result, Seq, Timestamp, Unit};
+use peat_types::{
+    ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Kind, Result, Seq, Timestamp, Unit, in_span, number, step,
+};
+use tracing::field::Empty;
 
 use crate::beside::Beside;
 use crate::db::{self, Db};
@@ -226,7 +229,14 @@ impl LocalClone {
 
     /// Brings the clone, or some units of it, up to date. Pending changes are never touched.
     pub async fn pull(&self, scope: &Scope) -> Result<Pulled> {
-        Box::pin(self.0.pull(scope)).await
+        let units = if let Scope::Units(units) = scope { Some(number(units.len())) } else { None };
+        let span =
+            step!("clone.pull", peat.units = units, peat.entries = Empty, peat.items = Empty, peat.bytes = Empty);
+        let pulled = in_span(span.clone(), Box::pin(self.0.pull(scope))).await?;
+        span.record("peat.entries", number(pulled.entries))
+            .record("peat.items", number(pulled.items))
+            .record("peat.bytes", number(pulled.bytes));
+        Ok(pulled)
     }
 
     /// Commits a change: journal, plan, create, apply. Errors with code `commit_pending` (not in the log yet) and
@@ -237,13 +247,13 @@ impl LocalClone {
 
     /// Resolves what earlier invocations left in the journal. Rows other processes are working on are left to them.
     pub async fn settle(&self) -> Result<Settled> {
-        Box::pin(self.0.settle()).await
+        in_span(step!("clone.settle"), Box::pin(self.0.settle())).await
     }
 
     /// Starts a run: takes the leases of the start's units, waiting for other holders. `Contended` with code
     /// `lock_timeout` names the holder.
     pub async fn begin(&self, run: NewRun) -> Result<Run> {
-        Box::pin(Inner::begin(&self.0, run)).await
+        in_span(step!("clone.begin"), Box::pin(Inner::begin(&self.0, run))).await
     }
 
     /// Follows the namespace from the cursor of that name, which is made when there is none: then one look at the store.

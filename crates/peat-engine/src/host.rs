@@ -45,9 +45,14 @@ pub struct Host {
     pub params: Params,
     /// How a store is opened; tests put a store in memory here.
     pub stores: Arc<dyn crate::store::Opener>,
+    /// Variables that make a program part of the trace of the span that starts it; none without a trace.
+    pub trace: HandOn,
     /// Who carries on with maintenance after a command; nobody when it does not run by itself.
     pub keeper: Option<Arc<dyn Keeper>>,
 }
+
+/// Gives name and value of each variable.
+pub type HandOn = Arc<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync>;
 
 /// Who carries on with the maintenance of a ledger without anybody waiting for it.
 pub trait Keeper: Send + Sync {
@@ -102,6 +107,7 @@ impl Host {
             patience: Patience::default(),
             params: Params::default(),
             stores: Arc::new(crate::store::Real::default()),
+            trace: Arc::new(Vec::new),
             keeper: None,
         }
     }

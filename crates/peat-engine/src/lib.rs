@@ -40,7 +40,7 @@ pub use data::{DataGet, LargeContent, Reading};
 pub use datastore::{Diagnosis, Examination, KeptUp, PurgeRequest, SetupRequest, SyncRequest};
 pub use definition::{CreateModel, Definition};
 pub use history::{DiffRequest, LogRequest, RestoreRequest, UndoRequest, When};
-pub use host::{Beats, Host, Keeper, Patience};
+pub use host::{Beats, HandOn, Host, Keeper, Patience};
 pub use names::normalize_type;
 pub use outputs::OutputDataGet;
 pub use peat_clone::Params;

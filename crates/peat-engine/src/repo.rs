@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use peat_clone::LocalClone;
-use peat_types::{Error, Result};
+use peat_types::{Error, Result, in_span, step};
 use tokio::sync::OnceCell;
 
 use crate::definition::{Definition, Library};
@@ -112,7 +112,8 @@ impl Repo {
     }
 
     pub(crate) async fn opened(&self) -> Result<&(LocalClone, Place)> {
-        self.0.clone.get_or_try_init(|| open::open(&self.0.host, &self.0.root, &self.0.marker)).await
+        let open = || in_span(step!("clone.open"), open::open(&self.0.host, &self.0.root, &self.0.marker));
+        self.0.clone.get_or_try_init(open).await
     }
 
     /// The clone, when it is open already.

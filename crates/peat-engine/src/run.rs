@@ -11,8 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peat_clone::{Capability, Committed, LeaseMode, LocalClone, NOT_JOURNALLED, NewRun, Scope};
-use peat_types::{Error, Kind, Result, Unit};
+use peat_types::{Error, Kind, Namespace, Result, Unit, failed, in_span, number, operation};
 use serde_json::{Map, Value};
+use tracing::Span;
+use tracing::field::Empty;
 
 use crate::arguments::{self, Resolved};
 use crate::cancel::{Cancel, Reason};
@@ -97,6 +99,17 @@ struct Prepared {
     who: String,
 }
 
+impl Prepared {
+    /// What a trace may tell of it: names, never what it is given.
+    fn describe(&self, span: &Span, namespace: &Namespace) {
+        span.record("peat.model.name", self.definition.name.as_str());
+        span.record("peat.model.type", self.definition.type_name.as_str());
+        span.record("peat.method.name", self.method.name.as_str());
+        span.record("peat.output.id", self.output.id.as_str());
+        span.record("peat.namespace", namespace.as_str());
+    }
+}
+
 impl Repo {
     /// Runs one method once. Errors mean that the method did not begin; whatever happened after that is in [`Ran`].
     ///
@@ -104,8 +117,30 @@ impl Repo {
     /// `model_not_found`, `unknown_model_type`, `unknown_method`, `validation_failed` for the request; `offline` when the
     /// store cannot be asked; `lock_timeout` (kind `Contended`) naming the holder; `cancelled`.
     pub async fn run(&self, request: &RunRequest, cancel: &Cancel, observer: &dyn Observer) -> Result<Ran> {
+        let span = operation!(
+            "run",
+            peat.model.name = Empty,
+            peat.model.type = Empty,
+            peat.method.name = Empty,
+            peat.namespace = Empty,
+            peat.output.id = Empty,
+            peat.run.status = Empty,
+            peat.seq = Empty,
+            process.exit.code = Empty,
+        );
+        let ran = in_span(span.clone(), Box::pin(self.run_once(request, cancel, observer))).await?;
+        span.record("peat.run.status", ran.report.status.as_str());
+        span.record("peat.seq", ran.report.seq.map(|seq| number(seq.0)));
+        if let Some(error) = &ran.error {
+            failed(&span, error);
+        }
+        Ok(ran)
+    }
+
+    async fn run_once(&self, request: &RunRequest, cancel: &Cancel, observer: &dyn Observer) -> Result<Ran> {
         let mut prepared = self.prepare(request)?;
         let (clone, place) = self.opened().await?;
+        prepared.describe(&Span::current(), &place.namespace);
         let capability = self.capability(clone)?;
         if capability.is_some() {
             prepared.output.provenance.triggered_by = "model".to_owned();

@@ -17,7 +17,7 @@ pub struct Opened {
     pub store: Arc<dyn Store>,
     /// Its canonical URL.
     pub url: String,
-    /// `file`, `s3` or `memory`.
+    /// Scheme of the URL.
     pub kind: &'static str,
     /// The folder of a `file` store.
     pub folder: Option<PathBuf>,
@@ -71,14 +71,8 @@ impl Opener for Real {
             path_style: settings.path_style.or(base.path_style),
             ..base
         };
-        let (kind, folder) = match &url {
-            StoreUrl::S3 { .. } => ("s3", None),
-            StoreUrl::Gcs { .. } => ("gs", None),
-            StoreUrl::Azure { .. } => ("az", None),
-            StoreUrl::File { root } => ("file", Some(root.clone())),
-            StoreUrl::Memory => ("memory", None),
-        };
-        Ok(Opened { store: open(&url, &options, env)?, url: url.to_string(), kind, folder })
+        let folder = if let StoreUrl::File { root } = &url { Some(root.clone()) } else { None };
+        Ok(Opened { store: open(&url, &options, env)?, url: url.to_string(), kind: url.scheme(), folder })
     }
 
     async fn probe(&self, store: &Arc<dyn Store>, env: &Env) -> Result<Value> {

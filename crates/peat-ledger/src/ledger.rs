@@ -30,7 +30,9 @@ use bytes::Bytes;
 use peat_objects::{Meta, Store};
 use peat_types::{
     ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Namespace, Result, RunNonce, Seq, Timestamp, TxId, Unit,
+    failed, in_span, number, step,
 };
+use tracing::field::Empty;
 
 pub use self::contents::Piece;
 pub use self::history::{Kept, Past, UnitDiff};
@@ -170,6 +172,18 @@ pub enum Commit {
     },
 }
 
+impl Commit {
+    /// The outcome in one word, for traces.
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::Committed { .. } => "committed",
+            Self::Lost { .. } => "lost",
+            Self::Unknown { .. } => "unknown",
+            Self::Refused { .. } => "refused",
+        }
+    }
+}
+
 /// One entry as shown by the log.
 #[derive(Clone, Debug)]
 pub struct LogLine {
@@ -255,14 +269,20 @@ impl Ledger {
     /// Everything after `state` (see `docs/design/001-ledger.md`, *Following*). `list` asks for a LIST instead of the
     /// probe of the next slot. `Damaged` with code `rollback` or `fork` when the log went back or is another one.
     pub async fn follow(&self, state: &State, list: bool) -> Result<Follow> {
-        Box::pin(self.follow_from(state, list)).await
+        let span = step!("ledger.follow", peat.namespace = %self.info.namespace, peat.seq = number(state.seq.0), peat.entries = Empty);
+        let follow = in_span(span.clone(), Box::pin(self.follow_from(state, list))).await?;
+        if let Follow::Entries(entries) = &follow {
+            span.record("peat.entries", number(entries.len()));
+        }
+        Ok(follow)
     }
 
     /// The next few entries after `from`, however far behind the head that is: never a jump over entries that are still
     /// kept, and never more in memory than a few entries. `known` is an entry that the caller knows to exist. `list` as for
     /// [`follow`](Self::follow), whose errors it has.
     pub async fn page(&self, from: Mark, known: Seq, list: bool) -> Result<Page> {
-        Box::pin(page::page(self, from, known, list)).await
+        let span = step!("ledger.page", peat.namespace = %self.info.namespace, peat.seq = number(known.0));
+        in_span(span, Box::pin(page::page(self, from, known, list))).await
     }
 
     /// The units named, each with the seq the caller has of it (`None`: never seen), at one head (*Scoped*).
@@ -273,7 +293,8 @@ impl Ledger {
         units: &[(Unit, Option<Seq>)],
         cache: &dyn PageCache,
     ) -> Result<Scoped> {
-        Box::pin(scoped::scoped(self, state, list, units, cache)).await
+        let span = step!("ledger.scoped", peat.namespace = %self.info.namespace, peat.seq = number(state.seq.0), peat.units = number(units.len()));
+        in_span(span, Box::pin(scoped::scoped(self, state, list, units, cache))).await
     }
 
     /// Entries that tables and contents of `state` lie in, whole: one request for each instead of several. None when they
@@ -306,7 +327,8 @@ impl Ledger {
 
     /// Contents of rows, in order, verified; reads are coalesced. `at_hand` are entries whose bytes are here already.
     pub async fn contents(&self, rows: &[&FileRow], at_hand: &[Entry]) -> Result<Vec<Bytes>> {
-        Box::pin(contents::contents(self, rows, at_hand)).await
+        let span = step!("ledger.contents", peat.namespace = %self.info.namespace, peat.items = number(rows.len()));
+        in_span(span, Box::pin(contents::contents(self, rows, at_hand))).await
     }
 
     /// The entry after `since` that holds `change`, found by walking back the chain of entries that touched `unit`.
@@ -332,22 +354,44 @@ impl Ledger {
         cache: &dyn PageCache,
         patience_ms: u64,
     ) -> Result<Commit> {
-        match Attempt::new(self, state, read_at, draft, cache, patience_ms).await {
-            Ok(attempt) => Box::pin(attempt.run()).await,
-            // The state lies behind the floor.
-            Err(error) if Self::is_gone(&error) => Ok(Commit::Lost { passed: Vec::new(), why: Dead::Gone }),
-            Err(error) => Err(error),
+        let span = step!(
+            "ledger.commit",
+            peat.namespace = %self.info.namespace,
+            peat.units = number(draft.units.len()),
+            peat.seq = Empty,
+            peat.attempts = Empty,
+            peat.outcome = Empty,
+        );
+        let work = async {
+            match Attempt::new(self, state, read_at, draft, cache, patience_ms).await {
+                Ok(attempt) => Box::pin(attempt.run()).await,
+                // The state lies behind the floor.
+                Err(error) if Self::is_gone(&error) => Ok(Commit::Lost { passed: Vec::new(), why: Dead::Gone }),
+                Err(error) => Err(error),
+            }
+        };
+        let outcome = in_span(span.clone(), Box::pin(work)).await?;
+        span.record("peat.outcome", outcome.word());
+        match &outcome {
+            Commit::Committed { entry, .. } => {
+                span.record("peat.seq", number(entry.state.seq.0));
+            }
+            Commit::Unknown { error, .. } | Commit::Refused { error, .. } => failed(&span, error),
+            Commit::Lost { .. } => {}
         }
+        Ok(outcome)
     }
 
     /// Entries, newest first: one LIST and a 16 KiB GET for each; of one unit a few GET more for the directory.
     pub async fn log(&self, query: &LogQuery, cache: &dyn PageCache) -> Result<LogPage> {
-        Box::pin(log::log(self, query, cache)).await
+        let span = step!("ledger.log", peat.namespace = %self.info.namespace);
+        in_span(span, Box::pin(log::log(self, query, cache))).await
     }
 
     /// Checks contiguity, chain, CRCs, horizons and that every reference of the head resolves; `deep` hashes contents.
     pub async fn verify(&self, deep: bool) -> Result<Verified> {
-        Box::pin(verify::verify(self, deep)).await
+        let span = step!("ledger.verify", peat.namespace = %self.info.namespace);
+        in_span(span, Box::pin(verify::verify(self, deep))).await
     }
 
     /// Any object of the ledger as JSON.

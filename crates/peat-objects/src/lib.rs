@@ -14,6 +14,7 @@ mod probe;
 mod remote;
 mod steady;
 mod store;
+mod traced;
 mod url;
 
 pub use fault::{Fault, FaultStore, Rates};

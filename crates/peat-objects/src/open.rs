@@ -8,6 +8,7 @@ use std::time::Duration;
 use peat_types::{Env, Error, Result};
 
 use crate::remote::Remote;
+use crate::traced::TracedStore;
 use crate::{Durability, FileStore, MemoryStore, Meter, Metered, Patience, SteadyStore, Store, StoreUrl};
 
 /// How long to wait for a store on a network. Bodies that keep moving have no limit.
@@ -160,6 +161,7 @@ pub fn open(url: &StoreUrl, options: &OpenOptions, env: &Env) -> Result<Arc<dyn 
         StoreUrl::File { root } => Arc::new(FileStore::new(root, options.durability, env)),
         StoreUrl::Memory => Arc::new(MemoryStore::with_clock(env)),
     };
+    let seam: Arc<dyn Store> = Arc::new(TracedStore::new(seam, url));
     Ok(match &options.meter {
         Some(meter) => Arc::new(Metered::with_meter(seam, meter.clone())),
         None => seam,

@@ -25,6 +25,7 @@ use peat_types::{Env, Error, Kind, Result};
 use tokio::sync::Mutex;
 
 use crate::key::{check_key, check_list};
+use crate::traced::tries_before;
 use crate::{Created, List, Listed, Meta, Object, Op, OpenOptions, Page, Range, Store, StoreUrl};
 use azure::Azure;
 use client::Settings;
@@ -37,7 +38,7 @@ use wire::{Context, Exchange, Lost, Wire};
 
 /// A folder of a bucket. Connects and loads credentials on the first request.
 pub(crate) struct Remote {
-    url: StoreUrl,
+    url: Arc<StoreUrl>,
     /// Empty, or ends in `/`.
     prefix: String,
     dialect: Box<dyn Dialect>,
@@ -93,7 +94,7 @@ impl Remote {
     ) -> Result<Self> {
         let (dialect, settings) = dialect.map_err(|e| e.prefixed(format_args!("open {url}")))?;
         Ok(Self {
-            url,
+            url: Arc::new(url),
             prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
             dialect: Box::new(dialect),
             options: options.clone(),
@@ -165,16 +166,26 @@ impl Remote {
         Ok(())
     }
 
-    /// What came of one sending, and which load of the credentials signed it.
-    async fn attempt(&self, op: Op, key: &str, request: &Request<'_>) -> Result<(Result<Reply, Lost>, Option<u64>)> {
+    /// What came of one sending, after `resent` others, and which load of the credentials signed it.
+    async fn attempt(
+        &self,
+        op: Op,
+        key: &str,
+        request: &Request<'_>,
+        resent: u32,
+    ) -> Result<(Result<Reply, Lost>, Option<u64>)> {
         let bucket = self.bucket().await.map_err(|e| self.about(op, key, |s| s.refused(e)))?;
-        let context = Context::new(op, key);
+        let context = Context::new(&self.url, op, key, resent);
         let make = Box::pin(context.run(self.make(bucket.as_ref(), request)));
         if op == Op::Create {
             let limit = self.options.timeouts.create + self.options.time_to_send(request.len());
             match self.env.timeout(limit, make).await {
                 Some(made) => made?,
-                None => return Ok((Err(Lost::NoReply(limit)), None)),
+                None => {
+                    let lost = Lost::NoReply(limit);
+                    context.exchange().given_up(&lost);
+                    return Ok((Err(lost), None));
+                }
             }
         } else {
             make.await?;
@@ -190,8 +201,10 @@ impl Remote {
     /// The raw reply to one try. What was refused before anything was done is amended and sent again.
     async fn request(&self, op: Op, key: &str, request: Request<'_>) -> Result<Result<Reply, Lost>> {
         let mut amended = Vec::new();
+        let tries = tries_before();
         loop {
-            let (outcome, signed_by) = self.attempt(op, key, &request).await?;
+            let resent = tries + u32::try_from(amended.len()).unwrap_or(0);
+            let (outcome, signed_by) = self.attempt(op, key, &request, resent).await?;
             let amendment = match &outcome {
                 Ok(reply) if !reply.status.is_success() => self.dialect.amend(reply, signed_by, &amended).await,
                 _ => None,

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use peat_types::{Env, Error, Kind, Result};
 
 use crate::pace::{Answer, Pace};
+use crate::traced::resent;
 use crate::{Created, List, Meta, Object, Op, Page, Range, Store};
 
 /// First wait before a repetition, with full jitter; it doubles up to the last.
@@ -63,7 +64,7 @@ impl SteadyStore {
         loop {
             let turn = if at_once { self.pace.at_once() } else { self.pace.turn().await };
             let begun = *begun.get_or_insert_with(|| self.env.monotonic());
-            let outcome = request().await;
+            let outcome = resent(tries, request()).await;
             turn.end(answer(&outcome));
             let error = match outcome {
                 Err(error) if tries < self.repetitions(op, &error) => error,

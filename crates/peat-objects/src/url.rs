@@ -163,6 +163,19 @@ impl FromStr for StoreUrl {
     }
 }
 
+impl StoreUrl {
+    /// The word before the colon.
+    pub const fn scheme(&self) -> &'static str {
+        match self {
+            Self::S3 { .. } => S3.scheme,
+            Self::Gcs { .. } => GCS.scheme,
+            Self::Azure { .. } => AZURE.scheme,
+            Self::File { .. } => "file",
+            Self::Memory => "memory",
+        }
+    }
+}
+
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

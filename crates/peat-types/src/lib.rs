@@ -7,6 +7,7 @@ mod ids;
 mod name;
 mod path;
 mod seq;
+mod span;
 mod time;
 
 pub use env::{Clock, Env, Mutation, Steps};
@@ -16,4 +17,7 @@ pub use ids::{ChangeId, CloneId, EntryId, InstanceId, LedgerId, PackId, RunNonce
 pub use name::{Namespace, Unit};
 pub use path::ItemPath;
 pub use seq::Seq;
+pub use span::{ERROR_TYPE, failed, in_span, number};
 pub use time::Timestamp;
+#[doc(hidden)]
+pub use tracing;

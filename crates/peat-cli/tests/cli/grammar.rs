@@ -156,8 +156,8 @@ fn the_log_is_silent_until_asked_for() {
     let sandbox = Sandbox::repo_made();
     assert_eq!(sandbox.peat("datastore sync --pull").ok().err, "");
     let requests = sandbox.peat("datastore sync --pull -vv").ok();
-    assert!(requests.err.contains("DEBUG") && requests.err.contains("op=\"get\""), "{}", requests.err);
+    assert!(requests.err.contains("DEBUG") && requests.err.contains("GET peat.store.kind=file"), "{}", requests.err);
     let lines = sandbox.peat("datastore sync --pull --log-level debug --log-format json --json").ok().err;
     let line: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
-    assert_eq!((&line["level"], &line["fields"]["op"]), (&"DEBUG".into(), &"get".into()));
+    assert_eq!((&line["level"], &line["span"]), (&"INFO".into(), &"peat datastore sync".into()));
 }

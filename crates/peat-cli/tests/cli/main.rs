@@ -26,6 +26,7 @@ mod runs;
 mod sandbox;
 mod shapes;
 mod sharing;
+mod spans;
 #[path = "../common/typed.rs"]
 mod typed;
 mod upkeep;

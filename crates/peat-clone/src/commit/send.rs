@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use peat_ledger::{Commit, Dead as Why, Entry, Ledger, OpRecord, TxHead};
-use peat_types::{ChangeId, Error, Hash, Kind, Mutation, Result, Seq, TxId};
+use peat_types::{ChangeId, Error, Hash, Kind, Mutation, Result, Seq, TxId, failed, in_span, number, step};
+use tracing::field::Empty;
 
 use super::draft::{Dead, Unplanned};
 use crate::db::{self, Moment};
@@ -44,6 +45,19 @@ pub(crate) struct How<'a> {
 impl Inner {
     /// Tries to commit a row. Errors are those of this machine; what the store says is in the outcome.
     pub(crate) async fn work(&self, locked: &mut Locked, how: How<'_>) -> Result<Outcome> {
+        let span = step!("clone.commit", peat.change = %locked.id(), peat.seq = Empty);
+        let outcome = in_span(span.clone(), Box::pin(self.try_to_commit(locked, how))).await?;
+        match &outcome {
+            Outcome::Committed(committed, _) => {
+                span.record("peat.seq", number(committed.seq.0));
+            }
+            Outcome::Refused(error) | Outcome::Later(error) => failed(&span, error),
+            Outcome::Held(..) => {}
+        }
+        Ok(outcome)
+    }
+
+    async fn try_to_commit(&self, locked: &mut Locked, how: How<'_>) -> Result<Outcome> {
         let units = locked.units();
         let (mut look, mut avoid_known, mut tries, mut shaky) = (how.look, false, 0_u32, 0);
         let mut deadline = how.deadline;

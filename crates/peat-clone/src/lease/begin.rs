@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peat_ledger::Lease;
-use peat_types::{Error, Kind, Result, RunNonce, Unit};
+use peat_types::{Error, Kind, Result, RunNonce, Unit, operation};
 use tokio::sync::watch;
 
 use super::{Grant, LeaseMode, NewRun, Run};
@@ -88,6 +88,8 @@ impl Begin {
         units.sort_unstable();
         units.dedup();
         let (mut look, mut pause, mut again) = (Look::IfOld, PAUSE, 0);
+        // Open from the first holder that is met until the lease is had or given up.
+        let mut waiting = None;
         loop {
             Box::pin(inner.base(&units, look)).await.map_err(not_started)?;
             let mut dead = Dead::new();
@@ -115,6 +117,7 @@ impl Begin {
                 self.forget()?;
                 return Err(error);
             }
+            waiting.get_or_insert_with(|| operation!("lease.wait", peat.unit = %unit));
             inner.options.reporter.report(Event::Waiting { holder: &holder, waited, limit: self.wait });
             // Often enough to see a death within the holder's time-to-live, and never beyond the deadline.
             let limit = PAUSE_MAX.min(Duration::from_millis(lease.ttl_ms) / 4).min(self.wait - waited);

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use futures::StreamExt;
 use peat_ledger::{Content, ContentRef, Entry, FileRow, Ledger, Piece, Segment};
-use peat_types::{Error, Hash, Kind, Result, Unit};
+use peat_types::{Error, Hash, Kind, Result, Unit, in_span, number, step};
+use tracing::field::Empty;
 
 use crate::db::{self, Todo};
 use crate::handle::Inner;
@@ -59,11 +60,17 @@ impl Inner {
     /// Makes the tree what the index says, for some units or all. Gives the bytes that became local.
     pub(crate) async fn hydrate(&self, only: Option<&[Unit]>, at_hand: &AtHand) -> Result<u64> {
         let fetch = self.options.hydration == Hydration::Full;
-        let Some(units) = only else { return self.hydrate_with(None, 0, at_hand, fetch).await };
-        let mut bytes = 0;
-        for unit in units {
-            bytes += self.hydrate_with(Some(unit), 0, at_hand, fetch).await?;
-        }
+        let span = step!("clone.hydrate", peat.bytes = Empty);
+        let work = async {
+            let Some(units) = only else { return self.hydrate_with(None, 0, at_hand, fetch).await };
+            let mut bytes = 0;
+            for unit in units {
+                bytes += self.hydrate_with(Some(unit), 0, at_hand, fetch).await?;
+            }
+            Ok(bytes)
+        };
+        let bytes = in_span(span.clone(), Box::pin(work)).await?;
+        span.record("peat.bytes", number(bytes));
         Ok(bytes)
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use peat_clone::{Checkpoint, Doomed, ObjectKind};
-use peat_types::{Error, Kind, Result};
+use peat_types::{Error, Kind, Result, in_span, operation};
 
 use crate::Repo;
 use crate::report::{
@@ -52,7 +52,8 @@ impl Repo {
     /// `peat ledger maintain` as started by [`keep_up`](Self::keep_up): what is due, unless another process of this clone
     /// is at it. Nobody reads what it comes to.
     pub async fn maintain_by_itself(&self) -> Result<()> {
-        self.clone_of().await?.maintain(self.marker().upkeep.keep()).await.map(drop)
+        let work = async { self.clone_of().await?.maintain(self.marker().upkeep.keep()).await.map(drop) };
+        in_span(operation!("maintain"), work).await
     }
 
     /// What is known of the maintenance of the ledger. No request.
@@ -94,6 +95,10 @@ impl Repo {
 
     /// `peat ledger maintain`: does what is due, or with `force` or `full` also what is not.
     pub async fn ledger_maintain(&self, force: bool, full: bool) -> Result<LedgerMaintain> {
+        in_span(operation!("maintain"), Box::pin(self.make_checkpoint(force, full))).await
+    }
+
+    async fn make_checkpoint(&self, force: bool, full: bool) -> Result<LedgerMaintain> {
         let (clone, place) = self.opened().await?;
         let mut report = LedgerMaintain {
             store: place.opened.url.clone(),
@@ -149,6 +154,10 @@ impl Repo {
     /// `peat datastore gc`: keeps what was current within `keep`, or as long as the repository says, and frees the rest.
     /// With `dry_run` it only says so.
     pub async fn datastore_gc(&self, keep: Option<Duration>, dry_run: bool) -> Result<DatastoreGc> {
+        in_span(operation!("gc", peat.dry_run = dry_run), Box::pin(self.collect(keep, dry_run))).await
+    }
+
+    async fn collect(&self, keep: Option<Duration>, dry_run: bool) -> Result<DatastoreGc> {
         let (clone, place) = self.opened().await?;
         let settings = &self.marker().upkeep;
         let keep = keep.unwrap_or_else(|| settings.keep());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use peat_clone::{PurgePlan, Scope};
-use peat_types::{Error, ItemPath, Result, Unit};
+use peat_types::{Error, ItemPath, Result, Unit, in_span, operation};
 
 use super::maintain::by_kind;
 use crate::Repo;
@@ -68,7 +68,7 @@ impl Repo {
     pub async fn purge(&self, request: &PurgeRequest, plan: DatastorePurge) -> Result<DatastorePurge> {
         let clone = self.clone_of().await?;
         let (unit, paths) = self.purged_by(request).await?;
-        let done = clone.purge(&unit, &paths).await?;
+        let done = in_span(operation!("purge"), clone.purge(&unit, &paths)).await?;
         let done = PurgeDone {
             items: done.items,
             again: done.again,

@@ -12,8 +12,9 @@ mod previous;
 use std::sync::Arc;
 
 use peat_clone::{Copied, LocalClone, NewNamespace, NsInfo, Scope};
-use peat_types::{Error, Kind, Result};
+use peat_types::{Error, Kind, Result, in_span, operation};
 use serde_json::Value;
+use tracing::field::Empty;
 
 pub(super) use self::inspect::all as namespaces_of;
 use self::plan::{Action, Plan};
@@ -41,12 +42,19 @@ impl Repo {
     /// another repository; `Unsupported` when the store cannot keep a ledger; `Conflict` when pending changes or another
     /// history forbid it, `Contended` for runs in progress.
     pub async fn datastore_setup(&self, request: &SetupRequest) -> Result<DatastoreSetup> {
-        let plan = Box::pin(self.plan_setup(request)).await?;
-        let mut report = self.describe(request, &plan)?;
-        if !request.dry_run {
-            Box::pin(self.carry_out(request, &plan, &mut report)).await?;
-        }
-        Ok(report)
+        let span =
+            operation!("setup", peat.namespace = Empty, peat.setup.action = Empty, peat.dry_run = request.dry_run);
+        let work = async {
+            let plan = Box::pin(self.plan_setup(request)).await?;
+            let mut report = self.describe(request, &plan)?;
+            span.record("peat.namespace", report.namespace.as_str());
+            span.record("peat.setup.action", report.action.as_str());
+            if !request.dry_run {
+                Box::pin(self.carry_out(request, &plan, &mut report)).await?;
+            }
+            Ok(report)
+        };
+        in_span(span.clone(), Box::pin(work)).await
     }
 
     fn describe(&self, request: &SetupRequest, plan: &Plan<'_>) -> Result<DatastoreSetup> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use peat_clone::{LocalClone, Scope, Settled};
-use peat_types::{Error, Kind, Result, Unit};
+use peat_types::{Error, Kind, Result, Unit, in_span, operation};
 
 use crate::Repo;
 use crate::planner::DELETE;
@@ -55,6 +55,11 @@ impl Repo {
     /// # Errors
     /// `Conflict` with code `many_deletes` when pending changes delete more than the limit; nothing was sent then.
     pub async fn synchronise(&self, request: SyncRequest) -> Result<SyncReport> {
+        let span = operation!("sync", peat.sync.mode = request.mode());
+        in_span(span, Box::pin(self.send_and_fetch(request))).await
+    }
+
+    async fn send_and_fetch(&self, request: SyncRequest) -> Result<SyncReport> {
         let clone = self.clone_of().await?;
         let mut report = SyncReport {
             mode: request.mode().to_owned(),

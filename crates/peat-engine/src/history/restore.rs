@@ -1,7 +1,7 @@
 //! `peat restore`: the present becomes equal to an older state.
 
 use peat_clone::{Restore, Scope};
-use peat_types::{Error, Kind, Result};
+use peat_types::{Error, Kind, Result, in_span, operation};
 
 use super::{PLANS, When, count, planned};
 use crate::report::{HistoryItem, RestoreReport};
@@ -32,6 +32,11 @@ impl Repo {
     /// `too_many_deletes` without `allow_deletes`, `run_in_progress` while a run in scope holds a lease, those of naming
     /// a state, and those of a commit.
     pub async fn restore(&self, request: &RestoreRequest) -> Result<RestoreReport> {
+        let span = operation!("restore", peat.dry_run = request.dry_run);
+        in_span(span, Box::pin(self.restore_now(request))).await
+    }
+
+    async fn restore_now(&self, request: &RestoreRequest) -> Result<RestoreReport> {
         let definition = request.model.as_ref().map(|model| self.definition(model)).transpose()?;
         let unit = definition.as_ref().map(Definition::unit).transpose()?;
         let scope = unit.map_or(Scope::All, |unit| Scope::Units(vec![unit]));

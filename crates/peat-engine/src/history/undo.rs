@@ -1,7 +1,7 @@
 //! `peat undo`: the inverse of an entry, as a change like any other.
 
 use peat_clone::Undo;
-use peat_types::{Result, Seq};
+use peat_types::{Result, Seq, in_span, operation};
 
 use super::{PLANS, count, log, planned};
 use crate::Repo;
@@ -24,6 +24,11 @@ impl Repo {
     /// # Errors
     /// Those of [`LocalClone::plan_undo`](peat_clone::LocalClone::plan_undo), and those of a commit.
     pub async fn undo(&self, request: &UndoRequest) -> Result<UndoReport> {
+        let span = operation!("undo", peat.dry_run = request.dry_run);
+        in_span(span, Box::pin(self.undo_now(request))).await
+    }
+
+    async fn undo_now(&self, request: &UndoRequest) -> Result<UndoReport> {
         let (clone, place) = self.opened().await?;
         let names = self.model_names()?;
         let mut tries = 1;

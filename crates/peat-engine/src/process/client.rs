@@ -4,9 +4,10 @@ use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use peat_types::{Error, Kind, Result};
+use peat_types::{Error, Kind, Result, number};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::sync::mpsc;
+use tracing::Span;
 
 use super::supervisor;
 use super::wire::{CANCEL, Ended, Frame, Job};
@@ -24,6 +25,10 @@ pub(crate) async fn run(
 ) -> Result<Ended> {
     job.supervisor =
         host.supervisor.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>().unwrap_or_default();
+    // What the program calls joins the trace of its caller, unless it was told otherwise.
+    for (name, value) in (host.trace)() {
+        job.variables.entry(name.to_owned()).or_insert(value);
+    }
     let (mut control, frames) = start(host)?;
     // A supervisor that is gone already shows below, as the end of its frames.
     let _ = job.write(&mut *control);
@@ -36,7 +41,12 @@ pub(crate) async fn run(
                 Some(Frame::Started(pid)) => group = Pid::from_raw(pid),
                 Some(Frame::Stdout(bytes)) => chunk(Stream::Stdout, &bytes),
                 Some(Frame::Stderr(bytes)) => chunk(Stream::Stderr, &bytes),
-                Some(Frame::Ended(ended)) => return Ok(ended),
+                Some(Frame::Ended(ended)) => {
+                    if let Ended::Exited(code) = ended {
+                        Span::current().record("process.exit.code", number(code));
+                    }
+                    return Ok(ended);
+                }
                 None => {
                     // Its supervisor was killed: nobody else is left to end the program.
                     if let Some(group) = group {

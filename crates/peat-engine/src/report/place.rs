@@ -22,6 +22,18 @@ pub enum SetupAction {
     Move,
 }
 
+impl SetupAction {
+    /// Its word in reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Join => "join",
+            Self::Follow => "follow",
+            Self::Move => "move",
+        }
+    }
+}
+
 /// `peat datastore setup`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]

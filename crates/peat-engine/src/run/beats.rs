@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use peat_clone::Run;
 use tokio::sync::oneshot;
+use tracing::{Instrument, Span};
 
 use crate::Beats;
 
@@ -26,12 +27,14 @@ impl Heart {
         let (stop, stopped) = oneshot::channel::<()>();
         let (done, over) = oneshot::channel();
         let run = run.clone();
+        let span = Span::current();
         let beat = move || {
             // A runtime of its own: a method that keeps the other thread busy cannot hold back the beat.
             if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                let beats = run.beat().instrument(span);
                 runtime.block_on(async {
                     tokio::select! {
-                        () = run.beat() => {}
+                        () = beats => {}
                         // Told, or the heart was dropped.
                         _ = stopped => {}
                     }

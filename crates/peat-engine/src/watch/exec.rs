@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use peat_types::{Error, Kind, Result};
+use peat_types::{Error, Kind, Result, in_span, number, operation};
+use tracing::field::Empty;
 
 use super::Follow;
 use crate::cancel::Cancel;
@@ -79,7 +80,13 @@ impl Follow {
         for attempt in 1.. {
             let job = self.job(event, exec, attempt);
             let mut output = |_, bytes: &[u8]| told(ExecNews::Output(bytes));
-            let ended = process::run(self.repo.host(), job, cancel, &mut output).await?;
+            let span = operation!(
+                "exec",
+                peat.seq = number(event.seq.0),
+                peat.attempts = number(attempt),
+                process.exit.code = Empty
+            );
+            let ended = in_span(span, process::run(self.repo.host(), job, cancel, &mut output)).await?;
             let why = match ended {
                 Ended::Exited(0) => return Ok(Executed::Done),
                 Ended::Cancelled(_) => return Ok(Executed::Cancelled),

@@ -14,7 +14,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use peat_objects::Listed;
-use peat_types::{EntryId, Error, Kind, Mutation, PackId, Result, Seq, Unit};
+use peat_types::{EntryId, Error, Kind, Mutation, PackId, Result, Seq, Unit, number};
+use tracing::Span;
 
 use self::help::{Load, Look};
 use self::slot::Slot;
@@ -56,6 +57,8 @@ pub(super) struct Attempt<'a> {
     crowded: bool,
     /// Others want the same unit. Whoever waits to be carried then only loses it to the next who comes.
     pressing: bool,
+    /// Slots that were tried to be created.
+    tried: u32,
 }
 
 impl<'a> Attempt<'a> {
@@ -87,6 +90,7 @@ impl<'a> Attempt<'a> {
             left: false,
             crowded: false,
             pressing,
+            tried: 0,
         })
     }
 
@@ -103,6 +107,7 @@ impl<'a> Attempt<'a> {
             return Ok(Commit::Refused { passed: self.passed, error });
         }
         let outcome = Box::pin(self.compete(&section)).await;
+        Span::current().record("peat.attempts", number(self.tried));
         self.pass_on(&outcome);
         if let Some(seat) = &self.seat {
             seat.leave();
@@ -157,6 +162,7 @@ impl<'a> Attempt<'a> {
                 return Ok(over);
             }
             let (entry, body, load) = self.build(own, &peers).await?;
+            self.tried += 1;
             let slot = Box::pin(self.slot(&entry, &body)).await?;
             let helps = load.helps;
             if matches!(slot, Slot::Other(..) | Slot::Void | Slot::Refused(_)) {

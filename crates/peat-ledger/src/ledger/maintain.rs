@@ -12,7 +12,8 @@ mod sweep;
 use std::time::Duration;
 
 use peat_objects::Listed;
-use peat_types::{Kind, Result, Seq, TxId};
+use peat_types::{Kind, Result, Seq, TxId, in_span, number, step};
+use tracing::field::Empty;
 
 use super::{Ledger, key};
 use crate::model::State;
@@ -189,7 +190,8 @@ impl Ledger {
     /// # Errors
     /// What the store says. A store that refuses deletions is not an error.
     pub async fn gc(&self, plan: &GcPlan, how: &Collecting, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Collected> {
-        Box::pin(collect::run(self, plan, how, progress)).await
+        let span = step!("ledger.gc", peat.namespace = %self.info.namespace, peat.objects = number(plan.doomed.len()));
+        in_span(span, Box::pin(collect::run(self, plan, how, progress))).await
     }
 
     /// Whether the store lets this client delete. One request, for what nobody has.
@@ -220,7 +222,8 @@ impl Ledger {
     /// `Conflict` with code `pinned` while a pin keeps an older state; `Contended` when others were faster each time. A
     /// store that refuses to overwrite or to delete is not an error, but the report says what is left.
     pub async fn purge(&self, what: &Purging, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Purged> {
-        Box::pin(purge::run(self, what, progress)).await
+        let span = step!("ledger.purge", peat.namespace = %self.info.namespace);
+        in_span(span, Box::pin(purge::run(self, what, progress))).await
     }
 
     /// The states that are kept under a name, by name.
@@ -255,6 +258,11 @@ impl Ledger {
     /// # Errors
     /// What the store says; `Damaged` when what is to be copied is. Nothing is changed by a failure.
     pub async fn checkpoint(&self, how: &Checkpointing) -> Result<Checkpoint> {
-        Box::pin(checkpoint::checkpoint(self, how)).await
+        let span = step!("ledger.checkpoint", peat.namespace = %self.info.namespace, peat.seq = Empty);
+        let made = in_span(span.clone(), Box::pin(checkpoint::checkpoint(self, how))).await?;
+        if let Checkpoint::Done { seq, .. } = &made {
+            span.record("peat.seq", number(seq.0));
+        }
+        Ok(made)
     }
 }

@@ -18,9 +18,11 @@ use object_store::client::{
 };
 use peat_types::{Env, Error};
 use tokio::sync::Notify;
+use tracing::Instrument;
 
 use super::reply::Reply;
-use crate::{Count, Op, OpenOptions};
+use crate::traced::Exchanged;
+use crate::{Count, Op, OpenOptions, StoreUrl};
 
 /// Bodies up to this size are sent in one piece.
 const PIECE: usize = 64 * 1024;
@@ -53,6 +55,18 @@ pub(super) enum Lost {
     Unbuilt(#[source] reqwest::Error),
 }
 
+impl Lost {
+    /// In one word, for traces.
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::Connect(_) => "connect",
+            Self::NoReply(_) | Self::Stalled(_) => "timeout",
+            Self::Broken(_) => "connection_broken",
+            Self::Unconditional | Self::Unbuilt(_) => "not_sent",
+        }
+    }
+}
+
 /// What one request of the seam became.
 #[derive(Default)]
 pub(super) struct Exchange {
@@ -62,6 +76,17 @@ pub(super) struct Exchange {
     pub refused: Option<Error>,
     /// Which load of the credentials signed it.
     pub signed_by: Option<u64>,
+    /// What is told of it in a trace, once it is sent.
+    traced: Option<Exchanged>,
+}
+
+impl Exchange {
+    /// Nobody waits for the reply any more.
+    pub fn given_up(&self, why: &Lost) {
+        if let Some(traced) = &self.traced {
+            traced.lost(why.word());
+        }
+    }
 }
 
 /// The request of the seam that is being made, for those who are called by the library in between.
@@ -70,6 +95,9 @@ pub(super) struct Context {
     pub op: Op,
     /// As the seam knows it: relative to the store.
     pub key: Arc<str>,
+    store: Arc<StoreUrl>,
+    /// How often it was sent before.
+    resent: u32,
     exchange: Arc<Mutex<Exchange>>,
 }
 
@@ -78,8 +106,8 @@ tokio::task_local! {
 }
 
 impl Context {
-    pub fn new(op: Op, key: &str) -> Self {
-        Self { op, key: key.into(), exchange: Arc::default() }
+    pub fn new(store: &Arc<StoreUrl>, op: Op, key: &str, resent: u32) -> Self {
+        Self { op, key: key.into(), store: store.clone(), resent, exchange: Arc::default() }
     }
 
     /// Runs `request` so that the connector and the credentials find this context.
@@ -126,7 +154,7 @@ impl HttpConnector for Wire {
 #[async_trait]
 impl HttpService for Wire {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let context = Context::current().unwrap_or_else(|| Context::new(Op::Get, ""));
+        let context = Context::current().unwrap_or_else(|| Context::new(&Arc::new(StoreUrl::Memory), Op::Get, "", 0));
         match self.exchange(&context, request).await {
             Ok(reply) => {
                 let mut response = http::Response::new(HttpResponseBody::from(reply.body.clone()));
@@ -153,8 +181,21 @@ impl Wire {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         self.count(context, Count { requests: 1, bytes_in: 0, bytes_out: body.len() as u64 });
+        let Context { store, op, key, resent, .. } = context;
+        let traced = Exchanged::begin(store, *op, key, &head.method, &head.uri, body.len(), *resent);
+        context.exchange().traced = Some(traced.clone());
+        let outcome = self.send(context, http::Request::from_parts(head, body)).instrument(traced.span()).await;
+        match &outcome {
+            Ok(reply) => traced.replied(reply.status.as_u16(), reply.body.len()),
+            Err(lost) => traced.lost(lost.word()),
+        }
+        outcome
+    }
+
+    /// Sends a request that was counted, and takes in the reply.
+    async fn send(&self, context: &Context, request: http::Request<Bytes>) -> Result<Reply, Lost> {
         let sent = Arc::new(Sent::default());
-        let request = http::Request::from_parts(head, in_pieces(body, &sent));
+        let request = request.map(|body| in_pieces(body, &sent));
         let request = reqwest::Request::try_from(request).map_err(Lost::Unbuilt)?;
 
         // What came in while this process did other things is looked at first: a connection that was closed meanwhile
@@ -290,7 +331,7 @@ mod tests {
             options: OpenOptions { meter: Some(meter.clone()), ..OpenOptions::default() },
             env: Env::system([]),
         };
-        let context = Context::new(Op::Create, "log/0");
+        let context = Context::new(&Arc::new(StoreUrl::Memory), Op::Create, "log/0", 0);
         for sent in [None, Some("\"etag\""), Some("")] {
             let mut request = http::Request::put("http://127.0.0.1:1/bucket/log/0");
             if let Some(value) = sent {
