@@ -3,24 +3,33 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
-use peat_types::{Error, Hash, ItemPath, Result, Seq, Timestamp, Unit};
-use rusqlite::{OptionalExtension, Transaction};
+use peat_types::{Error, Hash, ItemPath, Result, Seq, Unit};
 
-use crate::db::{self, sql};
+use crate::db;
 use crate::handle::Inner;
-use crate::{Event, Item, LocalClone, files, repair};
+use crate::{Event, Item, LocalClone, repair};
 
 /// Folder for what has to give way, and for what the doctor found in the tree that belongs to no item.
 const ASIDE: &str = "aside";
 /// A file that was written so lately could be written again without its time showing it.
 const RACY_MS: i64 = 2_000;
 
+/// What people did to the tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ByHand {
+    /// Files that were changed or added, by path.
+    pub changed: Vec<HandFile>,
+    /// Items whose file this clone had put there, and somebody removed, by path. What was never put there is not among them:
+    /// that it is not there says nothing.
+    pub missing: Vec<Item>,
+}
+
 /// A file of the tree that is not what the index says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ByHand {
+pub struct HandFile {
     /// Its path in the tree. Not every name of a file can be an item.
     pub path: String,
     /// The item it was, unless it is new.
@@ -45,17 +54,9 @@ pub struct Preview {
 }
 
 impl LocalClone {
-    /// Files of the tree that were changed or added by hand, by path. A file that is missing is no change: absence means
-    /// nothing. No request.
-    pub fn by_hand(&self) -> Result<Vec<ByHand>> {
+    /// What was changed, added and removed in the tree by hand. None of it is a change of the ledger by itself. No request.
+    pub fn by_hand(&self) -> Result<ByHand> {
         self.0.by_hand()
-    }
-
-    /// The bytes of such a file as they are now.
-    pub fn by_hand_content(&self, found: &ByHand) -> Result<Bytes> {
-        let path = self.0.tree.root().join(&found.path);
-        let bytes = files::read(&path)?;
-        bytes.map(Bytes::from).ok_or_else(|| Error::not_found(format!("{} went away", path.display())))
     }
 
     /// What was put aside since this was asked last, because it was changed by hand and in the ledger: paths in the tree, and
@@ -71,50 +72,72 @@ impl LocalClone {
 }
 
 impl Inner {
-    fn by_hand(&self) -> Result<Vec<ByHand>> {
+    fn by_hand(&self) -> Result<ByHand> {
+        let paths = self.tree.walk()?;
         let now = self.env.now();
-        let mut found = Vec::new();
-        for path in self.tree.walk()? {
-            let at = self.tree.root().join(&path);
-            let Ok(meta) = fs::symlink_metadata(&at) else { continue };
-            let parsed = path.parse::<ItemPath>().ok();
-            let (item, noted) = match &parsed {
-                Some(path) => self.db.read(|tx| Ok((db::claimant(tx, path)?, is_noted(tx, path)?)))?,
-                None => (None, false),
-            };
-            // What a pull has not caught up with yet is not somebody's work.
-            if noted {
-                continue;
+        let (mut found, mut unsure, mut removed) = (ByHand::default(), Vec::new(), Vec::new());
+        self.db.read(|tx| {
+            for path in &paths {
+                let Ok(meta) = fs::symlink_metadata(self.tree.root().join(path)) else { continue };
+                let (mut item, size) = (None, meta.len());
+                if let Ok(path) = path.parse::<ItemPath>() {
+                    // What a pull has not caught up with yet is not somebody's work.
+                    if db::is_noted(tx, &path)? {
+                        continue;
+                    }
+                    item = db::claimant(tx, &path)?;
+                }
+                let same = item.as_ref().filter(|item| meta.is_file() && size == item.row.size);
+                let Some(same) = same else {
+                    found.changed.push(HandFile { path: path.clone(), item, size });
+                    continue;
+                };
+                let nanos = nanos(&meta);
+                let seen = nanos.map(|nanos| db::was_checked(tx, same, nanos)).transpose()?;
+                if seen != Some(true) {
+                    unsure.push((same.clone(), nanos));
+                }
             }
-            if let Some(item) = &item
-                && meta.is_file()
-                && meta.len() == item.row.size
-                && self.is_as_recorded(item, &meta, now)?
-            {
-                continue;
+            db::all_placed(tx, &mut |path, hash| {
+                if paths.binary_search_by(|other| other.as_str().cmp(path)).is_err() {
+                    removed.push((path.to_owned(), hash));
+                }
+            })
+        })?;
+        let mut right = Vec::new();
+        for (item, nanos) in unsure {
+            if !self.tree.matches(&item)? {
+                let size = item.row.size;
+                found.changed.push(HandFile { path: item.path.to_string(), item: Some(item), size });
+            } else if let Some(nanos) = nanos.filter(|nanos| now.as_millis() - nanos / 1_000_000 > RACY_MS) {
+                right.push((item, nanos));
             }
-            found.push(ByHand { path, item, size: meta.len() });
+        }
+        found.changed.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        if !right.is_empty() {
+            self.db.write(|tx| right.iter().try_for_each(|(item, nanos)| db::checked(tx, item, *nanos)))?;
+        }
+        for (path, hash) in removed {
+            found.missing.extend(self.removed(&path, hash)?);
         }
         Ok(found)
     }
 
-    /// Whether a file of the right size has the recorded content. Size and time only save reading it again.
-    fn is_as_recorded(&self, item: &Item, meta: &fs::Metadata, now: Timestamp) -> Result<bool> {
-        let written = meta.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
-        let nanos = written.and_then(|written| i64::try_from(written.as_nanos()).ok());
-        let path = item.path.as_str();
-        if let Some(nanos) = nanos
-            && self.db.read(|tx| was_checked(tx, path, nanos, &item.row.hash))?
-        {
-            return Ok(true);
+    /// The item whose file was put at `path` with this hash and certainly is not there any more.
+    fn removed(&self, path: &str, hash: Hash) -> Result<Option<Item>> {
+        let Ok(path) = path.parse::<ItemPath>() else { return Ok(None) };
+        let item = self.db.read(|tx| {
+            let noted = db::is_noted(tx, &path)?;
+            Ok(db::claimant(tx, &path)?.filter(|item| !noted && item.row.hash == hash))
+        })?;
+        let Some(item) = item else { return Ok(None) };
+        let at = self.tree.at(&path);
+        match fs::symlink_metadata(&at) {
+            // Only a definite answer says that it is gone.
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(Some(item)),
+            Err(e) if e.kind() != ErrorKind::NotADirectory => Err(Error::io("read", &at, e)),
+            _ => Ok(None),
         }
-        if !self.tree.matches(item)? {
-            return Ok(false);
-        }
-        if let Some(nanos) = nanos.filter(|nanos| now.as_millis() - nanos / 1_000_000 > RACY_MS) {
-            self.db.write(|tx| checked(tx, path, nanos, &item.row.hash))?;
-        }
-        Ok(true)
     }
 
     /// Puts aside what lies where a file is to be written or removed, unless it is what was there before or what is to come.
@@ -189,20 +212,8 @@ impl Inner {
     }
 }
 
-fn was_checked(tx: &Transaction<'_>, path: &str, nanos: i64, hash: &Hash) -> Result<bool> {
-    let mut statement =
-        tx.prepare_cached("SELECT 1 FROM checked WHERE path = ?1 AND nanos = ?2 AND hash = ?3").map_err(sql)?;
-    let found = statement.query_row(rusqlite::params![path, nanos, hash.as_bytes()], |_| Ok(())).optional();
-    Ok(found.map_err(sql)?.is_some())
-}
-
-fn checked(tx: &Transaction<'_>, path: &str, nanos: i64, hash: &Hash) -> Result<()> {
-    let mut statement =
-        tx.prepare_cached("INSERT OR REPLACE INTO checked(path, nanos, hash) VALUES (?1, ?2, ?3)").map_err(sql)?;
-    statement.execute(rusqlite::params![path, nanos, hash.as_bytes()]).map(drop).map_err(sql)
-}
-
-fn is_noted(tx: &Transaction<'_>, path: &ItemPath) -> Result<bool> {
-    let mut statement = tx.prepare_cached("SELECT 1 FROM todo WHERE path = ?1").map_err(sql)?;
-    Ok(statement.query_row([path.as_str()], |_| Ok(())).optional().map_err(sql)?.is_some())
+/// When a file was written, in nanoseconds since 1970. Size and time only save reading it again.
+fn nanos(meta: &fs::Metadata) -> Option<i64> {
+    let written = meta.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    written.and_then(|written| i64::try_from(written.as_nanos()).ok())
 }

@@ -27,7 +27,7 @@ mod tree;
 mod upkeep;
 mod watch;
 
-pub use byhand::{ByHand, Preview};
+pub use byhand::{ByHand, HandFile, Preview};
 pub use change::{Adopt, Change, Committed, NewChange, OnRefusal, Pending, PendingStatus, Settled, Source};
 pub use handle::LocalClone;
 pub use history::{REWRITE, Restore, Rewrite, RewriteUnit, Step, Stored, Undo, plan_rewrite};

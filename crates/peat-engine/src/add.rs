@@ -1,82 +1,164 @@
-//! `peat add`: what was changed in the tree by hand becomes a transaction, when somebody asks for it.
+//! `peat add`: what was done to the tree by hand becomes a transaction, when somebody asks for it.
 
-use std::collections::BTreeMap;
+mod batches;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
-use peat_clone::{ByHand, NewChange, OnRefusal};
-use peat_types::{Error, Hash, ItemPath, Result, Unit};
+use peat_clone::{Item, LocalClone, NewChange, OnRefusal, Source};
+use peat_types::{Error, Hasher, ItemPath, Result, Unit};
+use sha2::{Digest, Sha256};
 
 use crate::Repo;
-use crate::definition::sha256;
+use crate::definition::hex;
 use crate::paths::{DataPath, METADATA, RAW};
-use crate::planner::{ADD, AddedFile};
+use crate::planner::{ADD, AddedFile, HandChange, RemovedFile};
 use crate::report::{AddReport, ByHandFile, SkippedFile};
 
-/// Contents of one change, at most.
-const BATCH: usize = 1000;
+/// `peat add`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AddRequest {
+    /// Only say what would be committed.
+    pub dry_run: bool,
+    /// Items whose file was put here and was removed by hand are deleted.
+    pub deletes: bool,
+    /// However many those are.
+    pub allow_deletes: bool,
+}
 
-/// A file that can be committed.
+/// A file of the tree, and the item it is or becomes.
 pub(crate) struct HandFile {
-    pub found: ByHand,
+    /// Its path in the tree.
     pub path: ItemPath,
     pub unit: Unit,
+    /// The item it was, unless it is new.
+    pub item: Option<Item>,
+    /// Its size in bytes, or the one it had.
+    pub size: u64,
+    /// Whether it is not there any more.
+    pub missing: bool,
 }
 
 impl HandFile {
+    fn missing(item: Item) -> Self {
+        let (path, unit, size) = (item.path.clone(), item.unit.clone(), item.row.size);
+        Self { path, unit, item: Some(item), size, missing: true }
+    }
+
     /// For people and scripts.
     pub fn report(&self) -> ByHandFile {
-        ByHandFile {
-            path: self.found.path.clone(),
-            kind: if self.found.item.is_some() { "modified" } else { "new" }.to_owned(),
-            size: self.found.size,
+        let kind = match &self.item {
+            Some(_) if self.missing => "missing",
+            Some(_) => "modified",
+            None => "new",
+        };
+        ByHandFile { path: self.path.to_string(), kind: kind.to_owned(), size: self.size }
+    }
+}
+
+/// What was done to the tree by hand.
+#[derive(Default)]
+pub(crate) struct Hand {
+    /// Files that can be committed.
+    pub files: Vec<HandFile>,
+    /// Files that were put here and are gone.
+    pub missing: Vec<HandFile>,
+    /// What cannot be committed, and why.
+    pub skipped: Vec<SkippedFile>,
+}
+
+impl Hand {
+    /// Moves what is missing and can be deleted to the files, when that was asked for; else forgets it.
+    pub fn deleting(mut self, clone: &LocalClone, deletes: bool) -> Result<Self> {
+        let missing = std::mem::take(&mut self.missing);
+        if !deletes {
+            return Ok(self);
         }
+        let gone: BTreeSet<ItemPath> = missing.iter().map(|file| file.path.clone()).collect();
+        for file in missing {
+            match beside(&file.path).filter(|other| !gone.contains(other)) {
+                Some(other) if clone.item(&file.unit, &other)?.is_some() => self.skipped.push(SkippedFile {
+                    why: format!("{other} was not removed from here, and a version of data is deleted whole"),
+                    path: file.path.to_string(),
+                }),
+                _ => self.files.push(file),
+            }
+        }
+        Ok(self)
+    }
+
+    /// Items that would be deleted.
+    pub fn deletes(&self) -> u64 {
+        self.files.iter().filter(|file| file.missing).count() as u64
+    }
+
+    /// Bytes that would be sent.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().filter(|file| !file.missing).map(|file| file.size).sum()
     }
 }
 
 impl Repo {
     /// Commits files of the tree that were changed or added by hand: those named, as paths of files or folders, or as paths
-    /// of items. Nothing is ever deleted by this.
+    /// of items. All of them become one change, which is visible whole or not at all (`batches` has the limits). Nothing is
+    /// deleted unless the request says so.
     ///
     /// # Errors
-    /// `NotFound` when a path names nothing that was changed; `Conflict` when the ledger changed meanwhile, too.
-    pub async fn add(&self, paths: &[String], dry_run: bool) -> Result<AddReport> {
-        let (files, skipped) = self.by_hand_files(paths).await?;
-        if files.is_empty() && skipped.is_empty() {
-            return Err(Error::not_found(format!("nothing was changed by hand at {}", paths.join(", ")))
-                .with_hint("'peat status' shows what was; the tree is in the folder 'tree' of the clone it names"));
+    /// `NotFound` when a path names nothing that was changed; `Conflict` when the ledger changed meanwhile, too, or, with code
+    /// `many_deletes`, when more would be deleted than the limit allows.
+    pub async fn add(&self, paths: &[String], request: AddRequest) -> Result<AddReport> {
+        let clone = self.clone_of().await?;
+        let found = self.by_hand(paths).await?;
+        let missing = found.missing.len();
+        let hand = found.deleting(clone, request.deletes)?;
+        if hand.files.is_empty() && hand.skipped.is_empty() {
+            let error = Error::not_found(format!("nothing was changed by hand at {}", paths.join(", ")))
+                .with_hint("'peat status' shows what was; the tree is in the folder 'tree' of the clone it names");
+            return Err(if missing == 0 {
+                error
+            } else {
+                error.with_hint("files are missing there: 'peat add --deletes <path>' deletes them in the datastore")
+            });
         }
-        self.add_files(files, skipped, dry_run).await
+        if !request.allow_deletes
+            && !request.dry_run
+            && let Some(error) = self.too_many(hand.deletes(), clone)?
+        {
+            return Err(error.with_hint("if that is meant: 'peat add --deletes --allow-deletes <path>'"));
+        }
+        self.commit_by_hand(hand, request.dry_run).await
     }
 
-    /// Commits all of them.
-    pub(crate) async fn add_all(&self) -> Result<AddReport> {
-        let (files, skipped) = self.by_hand_files(&[]).await?;
-        self.add_files(files, skipped, false).await
-    }
-
-    /// What can be committed, and what cannot, and why. No request.
-    pub(crate) async fn by_hand_files(&self, paths: &[String]) -> Result<(Vec<HandFile>, Vec<SkippedFile>)> {
+    /// What was done to the tree at these paths (all of it, when there is none). No request.
+    pub(crate) async fn by_hand(&self, paths: &[String]) -> Result<Hand> {
         let clone = self.clone_of().await?;
         let tree = clone.tree();
         let wanted: Vec<String> = paths.iter().map(|path| self.in_tree(&tree, path)).collect();
         let below = |path: &str, folder: &str| {
             folder.is_empty() || path == folder || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
         };
+        let is_wanted = |path: &str| wanted.is_empty() || wanted.iter().any(|folder| below(path, folder));
         let mut found = clone.by_hand()?;
-        found.retain(|file| wanted.is_empty() || wanted.iter().any(|folder| below(&file.path, folder)));
-        let names: Vec<String> = found.iter().map(|file| file.path.clone()).collect();
-        let (mut files, mut skipped) = (Vec::new(), Vec::new());
-        for file in found {
+        found.changed.retain(|file| is_wanted(&file.path));
+        found.missing.retain(|item| is_wanted(item.path.as_str()));
+        let names: BTreeSet<String> = found.changed.iter().map(|file| file.path.clone()).collect();
+        let mut hand = Hand { missing: found.missing.into_iter().map(HandFile::missing).collect(), ..Hand::default() };
+        for file in found.changed {
             let place = match &file.item {
                 Some(item) => Ok((item.path.clone(), item.unit.clone())),
                 None => new_item(&file.path, &names),
             };
             match place {
-                Ok((path, unit)) => files.push(HandFile { found: file, path, unit }),
-                Err(why) => skipped.push(SkippedFile { path: file.path, why }),
+                Ok((path, unit)) => {
+                    let (item, size) = (file.item, file.size);
+                    hand.files.push(HandFile { path, unit, item, size, missing: false });
+                }
+                Err(why) => hand.skipped.push(SkippedFile { path: file.path, why }),
             }
         }
-        Ok((files, skipped))
+        Ok(hand)
     }
 
     fn in_tree(&self, tree: &Path, path: &str) -> String {
@@ -85,50 +167,92 @@ impl Repo {
         relative.unwrap_or(path).trim_matches('/').to_owned()
     }
 
-    async fn add_files(&self, files: Vec<HandFile>, skipped: Vec<SkippedFile>, dry_run: bool) -> Result<AddReport> {
+    /// Commits all of it.
+    pub(crate) async fn commit_by_hand(&self, hand: Hand, dry_run: bool) -> Result<AddReport> {
         let clone = self.clone_of().await?;
         let mut report = AddReport {
             dry_run,
-            bytes: files.iter().map(|file| file.found.size).sum(),
-            files: files.iter().map(HandFile::report).collect(),
-            skipped,
+            bytes: hand.bytes(),
+            deletes: hand.deletes(),
+            files: hand.files.iter().map(HandFile::report).collect(),
+            skipped: hand.skipped,
             entries: Vec::new(),
         };
-        let mut units: BTreeMap<Unit, Vec<HandFile>> = BTreeMap::new();
-        for file in files {
-            units.entry(file.unit.clone()).or_default().push(file);
+        if dry_run {
+            return Ok(report);
         }
-        for (unit, files) in units.iter().filter(|_| !dry_run) {
-            for batch in files.chunks(BATCH) {
-                let mut payload = Vec::new();
-                let mut contents = Vec::new();
-                for file in batch {
-                    let bytes = clone.by_hand_content(&file.found)?;
-                    payload.push(AddedFile {
-                        path: file.path.clone(),
-                        content: contents.len(),
-                        hash: Hash::of(&bytes),
-                        base: file.found.item.as_ref().map(peat_clone::Item::hash),
-                        size: bytes.len() as u64,
-                        checksum: sha256(&bytes),
-                    });
-                    contents.push(bytes.into());
-                }
-                let payload = serde_json::to_value(payload).map_err(|e| Error::internal("a change").with_source(e))?;
-                let mut change = NewChange::new(ADD, vec![unit.clone()], payload);
-                change.message = format!("{} files changed by hand", batch.len());
-                change.contents = contents;
-                // The files are still there.
-                change.on_refusal = OnRefusal::Drop;
-                report.entries.push(clone.commit(change).await?.seq);
-            }
+        for batch in batches::batches(hand.files) {
+            let change = change(&clone.tree(), &batch)?;
+            report.entries.push(Box::pin(clone.commit(change)).await?.seq);
         }
         Ok(report)
     }
 }
 
+/// What a batch of files means.
+fn change(tree: &Path, batch: &[HandFile]) -> Result<NewChange> {
+    let mut contents = Vec::new();
+    let mut hand = HandChange::default();
+    for file in batch {
+        let (unit, path) = (file.unit.clone(), file.path.clone());
+        let base = file.item.as_ref().map(Item::hash);
+        if file.missing {
+            hand.deletes.push(RemovedFile { unit, path, base });
+            continue;
+        }
+        let at = path.segments().fold(tree.to_owned(), |at, segment| at.join(segment));
+        // Its metadata says what the content is; a new one brings its own.
+        let told = base.is_some() && DataPath::parse(path.as_str()).is_some_and(|data| data.file == RAW);
+        let (hash, size, checksum) = digest(&at, told)?;
+        hand.files.push(AddedFile { unit, path, content: contents.len(), hash, base, size, checksum });
+        contents.push(Source::File(at));
+    }
+    let mut units: Vec<Unit> = batch.iter().map(|file| file.unit.clone()).collect();
+    units.dedup();
+    let (changed, removed) = (hand.files.len(), hand.deletes.len());
+    let payload = serde_json::to_value(hand).map_err(|e| Error::internal("a change").with_source(e))?;
+    let mut change = NewChange::new(ADD, units, payload);
+    change.message = match (changed, removed) {
+        (changed, 0) => format!("{changed} files changed by hand"),
+        (0, removed) => format!("{removed} files removed by hand"),
+        _ => format!("{changed} files changed and {removed} removed by hand"),
+    };
+    change.contents = contents;
+    // The files are still there.
+    change.on_refusal = OnRefusal::Drop;
+    Ok(change)
+}
+
+/// BLAKE3, size and, when wanted, SHA-256 of a file, which may be large.
+fn digest(at: &Path, sha: bool) -> Result<(peat_types::Hash, u64, Option<String>)> {
+    let fail = |e| Error::io("read", at, e);
+    let mut file = File::open(at).map_err(fail)?;
+    let (mut hasher, mut sha256, mut size, mut buffer) = (Hasher::default(), Sha256::new(), 0, vec![0; 64 << 10]);
+    loop {
+        let len = file.read(&mut buffer).map_err(fail)?;
+        let Some(bytes) = buffer.get(..len).filter(|bytes| !bytes.is_empty()) else { break };
+        hasher.update(bytes);
+        if sha {
+            sha256.update(bytes);
+        }
+        size += len as u64;
+    }
+    Ok((hasher.finish(), size, sha.then(|| hex(&sha256.finalize()))))
+}
+
+/// The other file of a version of data.
+fn beside(path: &ItemPath) -> Option<ItemPath> {
+    let data = DataPath::parse(path.as_str())?;
+    let other = match data.file {
+        RAW => METADATA,
+        METADATA => RAW,
+        _ => return None,
+    };
+    format!("{}{other}", path.as_str().strip_suffix(data.file)?).parse().ok()
+}
+
 /// Where a new file belongs, or why it belongs nowhere.
-fn new_item(path: &str, all: &[String]) -> Result<(ItemPath, Unit), String> {
+fn new_item(path: &str, all: &BTreeSet<String>) -> Result<(ItemPath, Unit), String> {
     let item: ItemPath = path.parse().map_err(|e: Error| e.to_string())?;
     let shape = "only data/TYPE/ID/NAME/VERSION/raw and metadata.yaml beside it can be added";
     let parsed = DataPath::parse(path).filter(|data| data.file == RAW || data.file == METADATA);

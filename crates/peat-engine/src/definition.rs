@@ -134,7 +134,12 @@ impl Definition {
 
 /// SHA-256 as hex.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut out, byte| {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(64), |mut out, byte| {
         use std::fmt::Write;
         // Writing to a string cannot fail.
         let _ = write!(out, "{byte:02x}");

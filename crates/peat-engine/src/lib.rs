@@ -35,6 +35,7 @@ mod types;
 mod watch;
 mod yaml;
 
+pub use add::AddRequest;
 pub use cancel::{Cancel, Reason};
 pub use data::{DataGet, LargeContent, Reading};
 pub use datastore::{Diagnosis, Examination, KeptUp, PurgeRequest, SetupRequest, SyncRequest};

@@ -3,6 +3,7 @@
 //! Called at every attempt, so versions, "latest" and ranks come from the view that is given and from nothing else (A2).
 //! Appending versions commutes: two runs that ended at once get one number each, whoever comes first.
 
+mod hand;
 mod ops;
 #[cfg(test)]
 mod tests;
@@ -11,14 +12,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use peat_clone::{Change, Interrupted, Plan, PlanContent, PlanOp, Planner, REWRITE, Rank, Refusal, View, plan_rewrite};
-use peat_types::{Error, Hash, ItemPath, Kind, Result, Timestamp, Unit};
+use peat_clone::{Change, Interrupted, Plan, PlanOp, Planner, REWRITE, Rank, Refusal, View, plan_rewrite};
+use peat_types::{Error, ItemPath, Kind, Result, Timestamp, Unit};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
+pub(crate) use hand::{AddedFile, HandChange, RemovedFile};
+
 use crate::definition::Library;
 use crate::paths::{self, DataPath, METADATA};
-use crate::record::{Artifacts, Metadata, Output, Owner, RunError, to_yaml};
+use crate::record::{Artifacts, Output, Owner, RunError, to_yaml};
 use crate::report::RunStatus;
 use crate::yaml;
 
@@ -26,7 +29,7 @@ use crate::yaml;
 pub(crate) const START: &str = "run.start";
 /// A run ends: payload [`RunRecord`].
 pub(crate) const END: &str = "run.end";
-/// Files of the tree that were changed by hand: payload [`AddedFile`]s.
+/// Files of the tree that were changed, added or removed by hand: payload [`HandChange`].
 pub(crate) const ADD: &str = "tree.add";
 /// Everything a model produced goes.
 pub(crate) const DELETE: &str = "model.delete";
@@ -91,21 +94,6 @@ pub(crate) struct Written {
     pub path: String,
 }
 
-/// A file of the tree that was changed or added by hand.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct AddedFile {
-    pub path: ItemPath,
-    /// Index of the content.
-    pub content: usize,
-    /// BLAKE3 of the content.
-    pub hash: Hash,
-    /// What it was made from; absent for a new one.
-    pub base: Option<Hash>,
-    /// Size and SHA-256, for the metadata of a data version.
-    pub size: u64,
-    pub checksum: String,
-}
-
 /// Versions and outputs among paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
@@ -154,7 +142,7 @@ impl Planner for DomainPlanner {
             START => plan_start(&payload(change)?, unit, view).await,
             END => plan_end(change, payload(change)?, unit, view).await,
             DELETE => plan_delete(unit, view).await,
-            ADD => plan_add(payload(change)?, unit, view).await,
+            ADD => hand::plan_add(payload(change)?, change, view).await,
             REWRITE => plan_rewrite(change, view).await,
             other => Err(refused(
                 Error::new(Kind::Unsupported, format!("this version of Peat does not know changes of kind '{other}'"))
@@ -255,7 +243,8 @@ async fn plan_end(change: &Change, mut run: RunRecord, unit: &Unit, view: &dyn V
     Ok(plan)
 }
 
-async fn plan_delete(unit: &Unit, view: &dyn View) -> Result<Plan, Refusal> {
+/// Refuses while a run is in progress: it may rely on what would go.
+async fn no_run(unit: &Unit, view: &dyn View) -> Result<(), Refusal> {
     for item in view.items(unit, "leases/")? {
         let Some(bytes) = view.read(unit, &item.path).await? else { continue };
         let lease: Option<peat_clone::Lease> = serde_json::from_slice(&bytes).ok();
@@ -273,55 +262,16 @@ async fn plan_delete(unit: &Unit, view: &dyn View) -> Result<Plan, Refusal> {
             ));
         }
     }
+    Ok(())
+}
+
+async fn plan_delete(unit: &Unit, view: &dyn View) -> Result<Plan, Refusal> {
+    no_run(unit, view).await?;
     let mut plan = Plan::default();
     for item in view.items(unit, "")? {
         // The lease record stays: its generation never decreases.
         if !item.path.as_str().starts_with("leases/") {
             plan.ops.push(PlanOp::Delete { unit: unit.clone(), path: item.path });
-        }
-    }
-    Ok(plan)
-}
-
-/// Each file is set only where the ledger still holds what it was made from.
-async fn plan_add(files: Vec<AddedFile>, unit: &Unit, view: &dyn View) -> Result<Plan, Refusal> {
-    let mut plan = Plan::default();
-    for file in &files {
-        let there = view.item(unit, &file.path)?;
-        let now = there.as_ref().map(peat_clone::Item::hash);
-        if now == Some(file.hash) {
-            continue;
-        }
-        if now != file.base {
-            let message = format!("{} was changed in the datastore meanwhile", file.path);
-            return Err(refused(
-                Error::new(Kind::Conflict, message)
-                    .with_hint("pull, compare both, and change it again: 'peat datastore sync --pull'"),
-            ));
-        }
-        plan.ops.push(PlanOp::Put {
-            unit: unit.clone(),
-            path: file.path.clone(),
-            rank: there.as_ref().map_or(Rank::Current, |there| there.rank),
-            executable: there.as_ref().is_some_and(|there| there.row.executable),
-            content: PlanContent::Journalled(file.content),
-        });
-        // What is said about a content stays true.
-        let metadata = match DataPath::parse(file.path.as_str()) {
-            Some(path) if path.file == paths::RAW => {
-                let folder = file.path.as_str().strip_suffix(paths::RAW).unwrap_or_default();
-                let beside = format!("{folder}{METADATA}").parse::<ItemPath>().map_err(refused)?;
-                Some(beside).filter(|beside| files.iter().all(|file| file.path != *beside))
-            }
-            _ => None,
-        };
-        if let Some(path) = metadata
-            && let Some(item) = view.item(unit, &path)?
-            && let Some(bytes) = view.read(unit, &path).await?
-        {
-            let mut metadata: Metadata = record(&bytes, &path).map_err(refused)?;
-            (metadata.size, metadata.checksum) = (Some(file.size), Some(file.checksum.clone()));
-            ops::put(&mut plan, unit, path, item.rank, to_yaml(&metadata).map_err(refused)?);
         }
     }
     Ok(plan)

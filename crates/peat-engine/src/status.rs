@@ -98,15 +98,22 @@ impl Repo {
                 "some changes are not in the datastore yet: 'peat datastore sync --push' commits them".to_owned(),
             );
         }
-        let (files, skipped) = self.by_hand_files(&[]).await?;
-        if !files.is_empty() {
+        let hand = self.by_hand(&[]).await?;
+        if !hand.files.is_empty() {
             notes.push(
                 "some files of the tree were changed by hand: 'peat add <path>' or 'peat datastore sync --push' commits them"
                     .to_owned(),
             );
         }
+        if !hand.missing.is_empty() {
+            notes.push(
+                "some files were removed from the tree by hand, and are still in the datastore: \
+                 'peat add --deletes <path>' or 'peat datastore sync --push --deletes' deletes them there, too"
+                    .to_owned(),
+            );
+        }
         notes.extend(
-            skipped.iter().take(5).map(|file| format!("{} is no part of the datastore: {}", file.path, file.why)),
+            hand.skipped.iter().take(5).map(|file| format!("{} is no part of the datastore: {}", file.path, file.why)),
         );
         Ok(StatusReport {
             path: self.root().to_owned(),
@@ -125,7 +132,7 @@ impl Repo {
             pending,
             leases: held(clone, &names)?,
             maintenance: self.maintenance()?,
-            by_hand: files.iter().map(crate::add::HandFile::report).collect(),
+            by_hand: hand.files.iter().chain(&hand.missing).map(crate::add::HandFile::report).collect(),
             notes,
         })
     }

@@ -7,15 +7,16 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use peat_engine::{Cancel, DataGet, Quiet, Repo, RunRequest, SyncRequest};
+use peat_engine::{AddRequest, Cancel, DataGet, Quiet, Repo, RunRequest, SyncRequest};
 use peat_types::{Env, Kind};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use support::{World, get, go, request};
+use support::{World, get, go, hints, request};
 
-const PUSH: SyncRequest = SyncRequest { pull: false, push: true, allow_deletes: false };
-const PULL: SyncRequest = SyncRequest { pull: true, push: false, allow_deletes: false };
+const PUSH: SyncRequest = SyncRequest { pull: false, push: true, deletes: false, allow_deletes: false };
+const PULL: SyncRequest = SyncRequest { pull: true, push: false, deletes: false, allow_deletes: false };
+const DELETES: AddRequest = AddRequest { dry_run: false, deletes: true, allow_deletes: false };
 
 /// The file of a version of the data `result`.
 async fn raw(repo: &Repo, version: u64) -> PathBuf {
@@ -75,16 +76,17 @@ async fn new_files_are_added_and_missing_ones_are_never_deletes() {
     fs::write(&stray, "mine").unwrap();
     let status = repo.status().await.unwrap();
     assert!(status.notes.iter().any(|note| note.contains("notes.txt")), "{:?}", status.notes);
-    let error = repo.add(&["data/nothing".to_owned()], false).await.unwrap_err();
+    let error = repo.add(&["data/nothing".to_owned()], AddRequest::default()).await.unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound);
-    let half = repo.add(&[new.to_str().unwrap().to_owned()], false).await.unwrap();
+    let half = repo.add(&[new.to_str().unwrap().to_owned()], AddRequest::default()).await.unwrap();
     assert!(half.files.is_empty() && half.skipped[0].why.contains("metadata.yaml"), "{half:?}");
     let metadata = fs::read_to_string(old.with_file_name("metadata.yaml")).unwrap();
     fs::write(new.with_file_name("metadata.yaml"), metadata.replace("version: 3", "version: 4")).unwrap();
     let folder = new.parent().unwrap().to_str().unwrap().to_owned();
-    let plan = repo.add(std::slice::from_ref(&folder), true).await.unwrap();
+    let plan =
+        repo.add(std::slice::from_ref(&folder), AddRequest { dry_run: true, ..AddRequest::default() }).await.unwrap();
     assert_eq!((plan.files.len(), plan.entries.len()), (2, 0));
-    let added = repo.add(&[folder], false).await.unwrap();
+    let added = repo.add(&[folder], AddRequest::default()).await.unwrap();
     assert_eq!((added.files.len(), added.entries.len()), (2, 1));
     let (_bob, repo_b) = world.checkout(&ann, "bob");
     let versions = repo_b.data_versions("m", "result", true).await.unwrap();
@@ -199,4 +201,201 @@ async fn a_plan_changes_nothing_and_the_run_does_what_it_said() {
     assert_eq!(done.changes_committed, Some(plan.changes.len() as u64));
     let nothing = repo_b.sync_plan(both).await.unwrap();
     assert_eq!((nothing.puts, nothing.requests, nothing.changes.len()), (0, 1, 0));
+}
+
+/// Lays a version of data of some model into the tree, as somebody would by hand.
+async fn lay(repo: &Repo, id: &str, version: u64, content: &str) -> PathBuf {
+    let folder = repo.clone_of().await.unwrap().tree().join(format!("data/test/fake/{id}/result/{version}"));
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("raw"), content).unwrap();
+    let metadata = format!(
+        "id: d-{id}\nname: result\nversion: {version}\ncontentType: application/json\nlifetime: infinite\n\
+         garbageCollection: 10\nownerDefinition:\n  ownerType: model-method\n  ownerRef: {id}\n\
+         createdAt: 2026-07-20T09:15:02.100Z\n"
+    );
+    fs::write(folder.join("metadata.yaml"), metadata).unwrap();
+    folder
+}
+
+#[tokio::test]
+async fn one_push_is_one_change_in_one_entry_however_many_models_it_is_about() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    go(&repo, json!({"n": 1})).await;
+    for n in 0..300 {
+        lay(&repo, &format!("by-hand-{n}"), 1, &format!("{{\"n\":{n},\"pad\":\"{}\"}}", "x".repeat(1500))).await;
+    }
+    fs::write(raw(&repo, 1).await, r#"{"n":7}"#).unwrap();
+    let before = (repo.status().await.unwrap().head.unwrap(), world.cloud.requests());
+    let plan = repo.sync_plan(PUSH).await.unwrap();
+    assert_eq!((plan.puts, plan.requests), (601, 1));
+    let pushed = repo.synchronise(PUSH).await.unwrap();
+    assert_eq!((pushed.changes_committed, pushed.files_pushed, pushed.by_hand), (Some(1), Some(601), 0));
+    assert_eq!(repo.status().await.unwrap().head.unwrap().0, before.0.0 + 1, "one entry");
+    // A look at the head, a pack of contents, the entry.
+    let requests = world.cloud.requests() - before.1;
+    assert!(requests <= 4, "{requests} requests");
+    let (_bob, repo_b) = world.checkout(&ann, "bob");
+    repo_b.sync(true, false).await.unwrap();
+    let tree = repo_b.clone_of().await.unwrap().tree();
+    for n in [0, 123, 299] {
+        let text = fs::read_to_string(tree.join(format!("data/test/fake/by-hand-{n}/result/1/raw"))).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["n"], n);
+    }
+    assert!(repo_b.status().await.unwrap().by_hand.is_empty());
+    // One that does not fit any more keeps all of them back.
+    fs::write(raw(&repo_b, 1).await, r#"{"n":8}"#).unwrap();
+    repo_b.synchronise(PUSH).await.unwrap();
+    fs::write(raw(&repo, 1).await, r#"{"n":9}"#).unwrap();
+    let mine = lay(&repo, "by-hand-0", 2, r#"{"n":10}"#).await;
+    let head = repo.status().await.unwrap().head;
+    let error = repo.synchronise(PUSH).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Conflict, "{error:?}");
+    assert!(repo.status().await.unwrap().pending.is_empty());
+    // The file that was in the way was put aside; the other one is still there, and goes by itself.
+    assert_eq!(repo.clone_of().await.unwrap().take_aside().len(), 1);
+    assert!(repo.status().await.unwrap().head >= head);
+    let added = repo.add(&[mine.to_str().unwrap().to_owned()], AddRequest::default()).await.unwrap();
+    assert_eq!((added.files.len(), added.entries.len()), (2, 1));
+    assert!(repo.ledger_verify(true).await.unwrap().passed);
+}
+
+#[tokio::test]
+async fn removed_files_become_deletes_only_when_asked_and_the_newest_that_is_left_is_current() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    for n in 1..=3 {
+        go(&repo, json!({ "n": n })).await;
+    }
+    let folder = raw(&repo, 3).await.parent().unwrap().to_owned();
+    fs::remove_dir_all(&folder).unwrap();
+    let status = repo.status().await.unwrap();
+    assert_eq!(status.by_hand.iter().map(|file| file.kind.as_str()).collect::<Vec<_>>(), ["missing", "missing"]);
+    assert!(status.notes.iter().any(|note| note.contains("--deletes")), "{:?}", status.notes);
+    // Not by themselves, whatever is sent.
+    let plan = repo.sync_plan(PUSH).await.unwrap();
+    assert_eq!((plan.deletes, plan.requests, plan.by_hand.len()), (0, 0, 2));
+    let pushed = repo.synchronise(PUSH).await.unwrap();
+    assert_eq!((pushed.changes_committed, pushed.files_deleted, pushed.missing), (Some(0), Some(0), 2));
+    let path = folder.to_str().unwrap().to_owned();
+    let error = repo.add(std::slice::from_ref(&path), AddRequest::default()).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::NotFound);
+    assert!(hints(&error).contains("'peat add --deletes <path>'"), "{}", hints(&error));
+    // The plan shows them, and leaves everything as it is.
+    let plan = repo.add(std::slice::from_ref(&path), AddRequest { dry_run: true, ..DELETES }).await.unwrap();
+    assert_eq!((plan.deletes, plan.files.len(), plan.entries.len()), (2, 2, 0));
+    // Reading brings the metadata back, and a version that is half there is not deleted.
+    assert_eq!(repo.data_get(&get("result")).await.unwrap().content.unwrap(), json!({"n": 3}));
+    let half = repo.add(std::slice::from_ref(&path), DELETES).await.unwrap();
+    assert!(half.deletes == 0 && half.skipped[0].why.contains("metadata.yaml was not removed"), "{half:?}");
+    fs::remove_dir_all(&folder).unwrap();
+    let done = repo.add(&[path], DELETES).await.unwrap();
+    assert_eq!((done.deletes, done.entries.len()), (2, 1));
+    assert!(repo.status().await.unwrap().by_hand.is_empty());
+    let (_bob, repo_b) = world.checkout(&ann, "bob");
+    let fresh = DataGet { fresh: true, ..get("result") };
+    assert_eq!(repo_b.data_get(&fresh).await.unwrap().content.unwrap(), json!({"n": 2}));
+    assert_eq!(repo_b.data_versions("m", "result", true).await.unwrap().total, 2);
+    // The next run counts on from what is there.
+    go(&repo, json!({"n": 30})).await;
+    assert_eq!(repo_b.data_get(&fresh).await.unwrap().version, 3);
+    assert!(repo.ledger_verify(true).await.unwrap().passed);
+}
+
+#[tokio::test]
+async fn what_was_never_put_here_is_never_deleted_and_much_has_to_be_allowed() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    for n in 0..4 {
+        lay(&repo, &format!("by-hand-{n}"), 1, &format!("{{\"n\":{n},\"pad\":\"{}\"}}", "x".repeat(80_000))).await;
+    }
+    repo.synchronise(PUSH).await.unwrap();
+    let (bob, _) = world.checkout(&ann, "bob");
+    let marker = fs::read_to_string(bob.dir.path().join(".peat.yaml")).unwrap();
+    fs::write(bob.dir.path().join(".peat.yaml"), marker.replace("  url:", "  hydration: lazy\n  url:")).unwrap();
+    let repo_b = bob.repo();
+    repo_b.sync(true, false).await.unwrap();
+    assert_eq!(repo_b.datastore_status(false).await.unwrap().hydration, "lazy");
+    let tree = repo_b.clone_of().await.unwrap().tree();
+    let folder = |n: u64| tree.join(format!("data/test/fake/by-hand-{n}/result/1"));
+    assert!(folder(0).join("metadata.yaml").exists() && !folder(0).join("raw").exists(), "large contents are not here");
+    let asked = SyncRequest { deletes: true, ..PUSH };
+    assert!(repo_b.status().await.unwrap().by_hand.is_empty());
+    assert_eq!(repo_b.synchronise(asked).await.unwrap().files_deleted, Some(0));
+    // What was here is missing; the content beside it never was here, so that the version is not deleted.
+    fs::remove_dir_all(folder(0)).unwrap();
+    let status = repo_b.status().await.unwrap();
+    assert_eq!((status.by_hand.len(), status.by_hand[0].kind.as_str()), (1, "missing"));
+    let allowed = SyncRequest { allow_deletes: true, ..asked };
+    let pushed = repo_b.synchronise(allowed).await.unwrap();
+    assert_eq!((pushed.files_deleted, pushed.errors.len()), (Some(0), 1), "{pushed:?}");
+    assert!(pushed.errors[0].contains("deleted whole"), "{pushed:?}");
+    let clone = repo_b.clone_of().await.unwrap();
+    let unit = peat_types::Unit::model("by-hand-0").unwrap();
+    let item = |file: &str| {
+        let path = format!("data/test/fake/by-hand-0/result/1/{file}").parse().unwrap();
+        clone.item(&unit, &path).unwrap().unwrap()
+    };
+    // Reading it brings it back, and both gone is two of eight items: more than a fifth.
+    clone.content(&item("raw")).await.unwrap();
+    clone.content(&item("metadata.yaml")).await.unwrap();
+    assert!(repo_b.status().await.unwrap().by_hand.is_empty());
+    fs::remove_dir_all(folder(0)).unwrap();
+    let plan = repo_b.sync_plan(asked).await.unwrap();
+    assert!(plan.deletes == 2 && plan.blocked.as_ref().unwrap().contains("2 of 8 items"), "{plan:?}");
+    for error in [
+        repo_b.synchronise(asked).await.unwrap_err(),
+        repo_b.add(&[folder(0).to_str().unwrap().to_owned()], DELETES).await.unwrap_err(),
+    ] {
+        assert_eq!((error.kind(), error.code()), (Kind::Conflict, "many_deletes"), "{error:?}");
+        assert!(hints(&error).contains("--deletes --allow-deletes"), "{}", hints(&error));
+    }
+    assert_eq!(repo_b.synchronise(allowed).await.unwrap().files_deleted, Some(2));
+    repo.sync(true, false).await.unwrap();
+    assert_eq!(repo.status().await.unwrap().items, 6);
+    // What somebody else changed meanwhile is not deleted.
+    let (mine, theirs) =
+        (folder(1), repo.clone_of().await.unwrap().tree().join("data/test/fake/by-hand-1/result/1/raw"));
+    let one = peat_types::Unit::model("by-hand-1").unwrap();
+    for item in clone.items(&one, "").unwrap() {
+        clone.content(&item).await.unwrap();
+    }
+    fs::remove_dir_all(&mine).unwrap();
+    fs::write(theirs, r#"{"newer":true}"#).unwrap();
+    repo.synchronise(PUSH).await.unwrap();
+    let error = repo_b.synchronise(allowed).await.unwrap_err();
+    assert_eq!((error.kind(), error.code()), (Kind::Conflict, "conflict"), "{error:?}");
+    assert_eq!(repo.status().await.unwrap().items, 6);
+}
+
+#[tokio::test]
+async fn a_run_in_progress_keeps_its_data_from_being_deleted_by_hand() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    go(&repo, json!({"n": 1})).await;
+    let folder = raw(&repo, 1).await.parent().unwrap().to_owned();
+    let (began, end) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (told, waits) = (began.clone(), end.clone());
+    ann.during(move || {
+        let (told, waits) = (told.clone(), waits.clone());
+        async move {
+            told.notify_one();
+            waits.notified().await;
+        }
+    });
+    let running = tokio::spawn({
+        let repo = repo.clone();
+        async move { go(&repo, json!({"n": 2})).await }
+    });
+    began.notified().await;
+    fs::remove_dir_all(&folder).unwrap();
+    let request = AddRequest { allow_deletes: true, ..DELETES };
+    let error = repo.add(&[folder.to_str().unwrap().to_owned()], request).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Contended, "{error:?}");
+    end.notify_one();
+    running.await.unwrap();
+    assert_eq!(repo.data_versions("m", "result", false).await.unwrap().total, 2);
+    fs::remove_dir_all(&folder).unwrap();
+    let done = repo.add(&[folder.to_str().unwrap().to_owned()], request).await.unwrap();
+    assert_eq!(done.deletes, 2);
 }

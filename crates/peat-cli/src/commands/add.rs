@@ -5,11 +5,13 @@ use crate::exit::Exit;
 use crate::page::Page;
 use crate::page::{bytes, count};
 use crate::printer::Render;
+use peat_engine::AddRequest;
 use peat_engine::report::AddReport;
 
 /// Commit files of the tree that were changed by hand
 ///
-/// Nothing is deleted by this: a file that is missing is fetched again.
+/// All of them become one change. Nothing is deleted by this, unless '--deletes' says so: a file that is missing is fetched
+/// again when it is read.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Files or folders of the tree, or paths of items
@@ -18,10 +20,17 @@ pub(crate) struct Args {
     /// Say what would be committed, and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Delete items whose file was in the tree and was removed from there by hand; '--dry-run' shows them
+    #[arg(long)]
+    deletes: bool,
+    /// However much is deleted by this
+    #[arg(long)]
+    allow_deletes: bool,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
-    let report = Box::pin(cx.repo()?.add(&args.paths, args.dry_run)).await?;
+    let request = AddRequest { dry_run: args.dry_run, deletes: args.deletes, allow_deletes: args.allow_deletes };
+    let report = Box::pin(cx.repo()?.add(&args.paths, request)).await?;
     cx.report(&report)?;
     Ok(if report.skipped.is_empty() { Exit::Success } else { Exit::Failure })
 }
@@ -35,6 +44,7 @@ impl Render for AddReport {
             page.line(format_args!("{} {}: {}", page.word("skipped"), file.path, file.why));
         }
         let verb = if self.dry_run { "would commit" } else { "committed" };
-        page.field(verb, format_args!("{}, {}", count(self.files.len() as u64, "file"), bytes(self.bytes)));
+        let files = count(self.files.len() as u64 - self.deletes, "file");
+        page.field(verb, format_args!("{files}, {}, {}", bytes(self.bytes), count(self.deletes, "delete")));
     }
 }

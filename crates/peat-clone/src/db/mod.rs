@@ -7,6 +7,7 @@ mod index;
 mod observed;
 mod open;
 mod pages;
+mod placed;
 mod spent;
 mod todo;
 
@@ -23,7 +24,8 @@ pub(crate) use index::{
     items, known, leases, move_rows, twice_claimed,
 };
 pub(crate) use pages::keep as keep_pages;
-pub(crate) use todo::{Todo, done as todo_done, last as last_todo, note};
+pub(crate) use placed::{all_placed, checked, not_placed, placed, was_checked};
+pub(crate) use todo::{Todo, done as todo_done, is_noted, last as last_todo, note};
 
 /// The connection. One per process; never held across an await.
 pub(crate) struct Db {

@@ -32,7 +32,8 @@ CREATE INDEX items_hash ON items(hash) WHERE hash IS NOT NULL;
 -- paths whose file in the tree may not be what the index says; a new id whenever that happens again; was: hash of what it
 -- held before
 CREATE TABLE todo(id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, unit TEXT NOT NULL, was BLOB);
--- files of the tree that were found to be right, and when they had been written: saves reading them again
+-- files that were put into the tree: one that is missing was removed by somebody; and when those had been written that were
+-- found to be right, which saves reading them again
 CREATE TABLE checked(path TEXT PRIMARY KEY, nanos INTEGER NOT NULL, hash BLOB NOT NULL) WITHOUT ROWID;
 CREATE INDEX todo_unit ON todo(unit);
 CREATE TABLE pages(id INTEGER PRIMARY KEY AUTOINCREMENT, at BLOB NOT NULL UNIQUE, record BLOB NOT NULL);

@@ -2,7 +2,7 @@
 //! between the two is made up for by the next one who looks.
 
 use peat_types::{Hash, ItemPath, Result, Unit};
-use rusqlite::Transaction;
+use rusqlite::{OptionalExtension, Transaction};
 
 use super::{Db, sql};
 
@@ -27,6 +27,12 @@ pub(crate) fn note(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath, was: Opti
         .map_err(sql)?;
     let was = was.as_ref().map(Hash::as_bytes);
     statement.execute(rusqlite::params![path.as_str(), unit.as_str(), was]).map(drop).map_err(sql)
+}
+
+/// Whether there is a note about a path.
+pub(crate) fn is_noted(tx: &Transaction<'_>, path: &ItemPath) -> Result<bool> {
+    let mut statement = tx.prepare_cached("SELECT 1 FROM todo WHERE path = ?1").map_err(sql)?;
+    Ok(statement.query_row([path.as_str()], |_| Ok(())).optional().map_err(sql)?.is_some())
 }
 
 impl Db {

@@ -121,11 +121,11 @@ impl Inner {
                 work.shown.push((todo, None));
                 continue;
             };
-            if let Some(kept) = at_hand.contents.get(&item.row.hash) {
+            if self.is_here(&item)? {
+                work.shown.push((todo, Some(item)));
+            } else if let Some(kept) = at_hand.contents.get(&item.row.hash) {
                 self.make_way(todo, Some(&item))?;
                 self.show_kept(&item, kept)?;
-                work.shown.push((todo, Some(item)));
-            } else if self.is_here(&item)? {
                 work.shown.push((todo, Some(item)));
             } else if fetch || at_hand.has(&item) {
                 wanted.push((todo, item));
@@ -197,7 +197,11 @@ impl Inner {
             let Some(kept) = at_hand.contents.get(&item.row.hash) else { continue };
             let shown = self.db.read(|tx| db::claimant(tx, &item.path)).and_then(|now| {
                 let named = now.is_some_and(|now| now.row.hash == item.row.hash);
-                if named && self.tree.glance(item)? == Glance::Missing { self.show_kept(item, kept) } else { Ok(()) }
+                if !named || self.tree.glance(item)? != Glance::Missing {
+                    return Ok(());
+                }
+                self.show_kept(item, kept)?;
+                self.note_placed(item)
             });
             if let Err(error) = shown {
                 tracing::warn!(%error, path = %item.path, "the tree is completed later");
@@ -232,7 +236,17 @@ impl Inner {
                     }
                     _ => false,
                 };
-                if same { db::todo_done(tx, todo.id)? } else { db::note(tx, &todo.unit, &todo.path, todo.was)? }
+                if !same {
+                    db::note(tx, &todo.unit, &todo.path, todo.was)?;
+                    continue;
+                }
+                db::todo_done(tx, todo.id)?;
+                match &now {
+                    Some(now) if !db::is_lease(&now.path) && self.tree.glance(now)? == Glance::SameSize => {
+                        db::placed(tx, now)?;
+                    }
+                    _ => db::not_placed(tx, todo.path.as_str())?,
+                }
             }
             Ok(())
         })
@@ -286,8 +300,14 @@ impl Inner {
                 self.put_aside(&item.path)?;
             }
             self.show(item, bytes)?;
+            self.note_placed(item)?;
         }
         Ok(())
+    }
+
+    /// Remembers that the file of an item is in the tree now.
+    fn note_placed(&self, item: &Item) -> Result<()> {
+        if self.tree.glance(item)? == Glance::SameSize { self.db.write(|tx| db::placed(tx, item)) } else { Ok(()) }
     }
 
     pub(crate) async fn file(&self, item: &Item) -> Result<PathBuf> {
@@ -309,6 +329,7 @@ impl Inner {
             _ => {
                 let bytes = self.content(item).await?;
                 self.tree.write(&self.env, item, &bytes)?;
+                self.note_placed(item)?;
             }
         }
         Ok(self.tree.at(&item.path))
@@ -357,7 +378,7 @@ impl Inner {
         while let Some(piece) = pieces.next().await {
             self.show_piece(item, &piece.map_err(|error| not_local(item, error))?, &mut partials)?;
         }
-        Ok(())
+        self.note_placed(item)
     }
 
     async fn fetch(&self, item: &Item) -> Result<Bytes> {

@@ -6,7 +6,8 @@ use peat_clone::{LocalClone, Scope, Settled};
 use peat_types::{Error, Kind, Result, Unit, in_span, operation};
 
 use crate::Repo;
-use crate::planner::DELETE;
+use crate::add::{Hand, HandFile};
+use crate::planner::{ADD, DELETE, HandChange};
 use crate::report::{AsideFile, PulledPlan, SyncPlan, SyncReport};
 use crate::status::pending_change;
 
@@ -17,7 +18,9 @@ pub struct SyncRequest {
     pub pull: bool,
     /// Only send: pending changes, and what was changed in the tree by hand.
     pub push: bool,
-    /// `--allow-deletes`: however much pending changes delete.
+    /// With `push`: items whose file was put here and was removed by hand are deleted.
+    pub deletes: bool,
+    /// However much is deleted.
     pub allow_deletes: bool,
 }
 
@@ -65,6 +68,7 @@ impl Repo {
             mode: request.mode().to_owned(),
             changes_committed: None,
             files_pushed: None,
+            files_deleted: None,
             files_pulled: None,
             bytes_pulled: None,
             from: None,
@@ -74,21 +78,28 @@ impl Repo {
             pending: Vec::new(),
             aside: Vec::new(),
             by_hand: 0,
+            missing: 0,
             errors: Vec::new(),
         };
         if request.sends() {
+            let hand = if request.adds() {
+                self.by_hand(&[]).await?.deleting(clone, request.deletes)?
+            } else {
+                Hand::default()
+            };
             if !request.allow_deletes
-                && let Some(error) = self.too_many(self.deletes(clone)?, clone)?
+                && let Some(error) = self.too_many(self.deletes(clone)? + hand.deletes(), clone)?
             {
-                return Err(error);
+                return Err(pushing(error, request.deletes));
             }
             let settled = clone.settle().await?;
             self.settled(&mut report, settled)?;
             if request.adds() {
-                let added = self.add_all().await?;
+                let added = self.commit_by_hand(hand, false).await?;
                 let count = |sum: Option<u64>, more: u64| Some(sum.unwrap_or_default() + more);
                 report.changes_committed = count(report.changes_committed, added.entries.len() as u64);
-                report.files_pushed = count(report.files_pushed, added.files.len() as u64);
+                report.files_pushed = count(report.files_pushed, added.files.len() as u64 - added.deletes);
+                report.files_deleted = Some(added.deletes);
                 report.errors.extend(added.skipped.into_iter().map(|file| format!("{}: {}", file.path, file.why)));
             }
         }
@@ -100,7 +111,8 @@ impl Repo {
             report.bytes_pulled = Some(pulled.bytes);
         }
         report.aside = clone.take_aside().into_iter().map(|(path, kept)| AsideFile { path, kept }).collect();
-        report.by_hand = clone.by_hand()?.len() as u64;
+        let hand = clone.by_hand()?;
+        (report.by_hand, report.missing) = (hand.changed.len() as u64, hand.missing.len() as u64);
         Ok(report)
     }
 
@@ -144,18 +156,23 @@ impl Repo {
                 plan.bytes += pending.bytes;
                 plan.changes.push(pending_change(&names, pending));
             }
-            let deletes = self.deletes(clone)?;
-            plan.deletes = deletes;
-            plan.blocked = self.too_many(deletes, clone)?.filter(|_| !request.allow_deletes).map(|e| e.to_string());
+            plan.deletes = self.deletes(clone)?;
         }
-        let (files, skipped) = self.by_hand_files(&[]).await?;
+        let mut hand = self.by_hand(&[]).await?;
+        if request.adds() && request.deletes {
+            hand = hand.deleting(clone, true)?;
+        }
         if request.adds() {
-            let units: BTreeSet<&Unit> = files.iter().map(|file| &file.unit).collect();
-            plan.requests += units.len() as u64;
-            plan.puts += files.len() as u64;
-            plan.bytes += files.iter().map(|file| file.found.size).sum::<u64>();
+            plan.requests += u64::from(!hand.files.is_empty());
+            plan.puts += hand.files.len() as u64 - hand.deletes();
+            plan.deletes += hand.deletes();
+            plan.bytes += hand.bytes();
         }
-        plan.skipped = skipped;
+        if request.sends() && !request.allow_deletes {
+            plan.blocked = self.too_many(plan.deletes, clone)?.map(|e| e.to_string());
+        }
+        plan.skipped = hand.skipped;
+        let files = hand.files;
         // A commit is one create when nobody else is writing.
         plan.requests += plan.changes.len() as u64;
         if request.fetches() {
@@ -165,8 +182,8 @@ impl Repo {
             plan.requests += 1 + if preview.exact { entries } else { 0 };
             let changed = preview.puts.iter().map(|(unit, path, _)| (unit, path));
             for (unit, path) in changed.chain(preview.deletes.iter().map(|(unit, path)| (unit, path))) {
-                let hand = files.iter().any(|file| file.found.path == path.as_str());
-                if hand {
+                let by_hand = files.iter().any(|file| file.path == *path && !file.missing);
+                if by_hand {
                     plan.conflicts
                         .push(format!("{path} was changed by hand, and in the datastore: it will be put aside"));
                 } else if touched.contains(unit) {
@@ -182,17 +199,23 @@ impl Repo {
                 bytes: preview.puts.iter().map(|(.., size)| size).sum(),
             });
         }
-        plan.by_hand = files.into_iter().map(|file| file.report()).collect();
+        plan.by_hand = files.iter().chain(&hand.missing).map(HandFile::report).collect();
         Ok(plan)
     }
 
     /// Items that pending changes remove.
     fn deletes(&self, clone: &LocalClone) -> Result<u64> {
-        let mut units = BTreeSet::new();
-        for pending in clone.pending()?.into_iter().filter(|pending| pending.kind == DELETE) {
-            units.extend(pending.units);
+        let (mut units, mut sum) = (BTreeSet::new(), 0);
+        for pending in clone.pending()? {
+            match pending.kind.as_str() {
+                DELETE => units.extend(pending.units),
+                ADD => {
+                    let payload = clone.pending_show(pending.change)?.1.payload;
+                    sum += serde_json::from_value::<HandChange>(payload).map_or(0, |hand| hand.deletes.len() as u64);
+                }
+                _ => {}
+            }
         }
-        let mut sum = 0;
         for unit in units {
             let items = clone.items(&unit, "")?;
             sum += items.iter().filter(|item| !item.path.as_str().starts_with("leases/")).count() as u64;
@@ -201,7 +224,7 @@ impl Repo {
     }
 
     /// The refusal of so many deletes, when they are too many.
-    fn too_many(&self, deletes: u64, clone: &LocalClone) -> Result<Option<Error>> {
+    pub(crate) fn too_many(&self, deletes: u64, clone: &LocalClone) -> Result<Option<Error>> {
         let limit = self.marker().datastore.as_ref().and_then(|datastore| datastore.delete_limit).unwrap_or_default();
         let all: u64 = clone.units()?.iter().map(|unit| unit.items).sum();
         let share = (deletes * 100).checked_div(all).unwrap_or_default();
@@ -209,14 +232,17 @@ impl Repo {
             return Ok(None);
         }
         let message = format!(
-            "pending changes would delete {deletes} of {all} items, more than {} or {} %; nothing was sent",
+            "this would delete {deletes} of {all} items, more than {} or {} %; nothing was sent",
             limit.items, limit.percent
         );
-        Ok(Some(
-            Error::new(Kind::Conflict, message)
-                .with_code("many_deletes")
-                .with_hint("see them with 'peat datastore sync --push --dry-run' and 'peat pending list'")
-                .with_hint("if that is meant: 'peat datastore sync --push --allow-deletes'"),
-        ))
+        Ok(Some(Error::new(Kind::Conflict, message).with_code("many_deletes")))
     }
+}
+
+/// How to go on when a push deletes too much.
+fn pushing(error: Error, deletes: bool) -> Error {
+    let push = if deletes { "peat datastore sync --push --deletes" } else { "peat datastore sync --push" };
+    error
+        .with_hint(format!("see them with '{push} --dry-run' and 'peat pending list'"))
+        .with_hint(format!("if that is meant: '{push} --allow-deletes'"))
 }

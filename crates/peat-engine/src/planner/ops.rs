@@ -35,7 +35,7 @@ pub(super) fn put_journalled(plan: &mut Plan, unit: &Unit, path: ItemPath, index
 }
 
 /// Rank of what is superseded by the entry being planned: later supersessions come first.
-fn history(unit: &Unit, view: &dyn View) -> Rank {
+pub(super) fn history(unit: &Unit, view: &dyn View) -> Rank {
     Rank::History(view.seq(unit).map_or(1, |seq| seq.next().0))
 }
 

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use peat_clone::{Brought, FileRow, Item, Lease};
-use peat_types::{ChangeId, CloneId, Env, InstanceId, RunNonce, Seq};
+use peat_clone::{Brought, FileRow, Item, Lease, PlanContent};
+use peat_types::{ChangeId, CloneId, Env, Hash, InstanceId, RunNonce, Seq};
 
 use super::*;
 
@@ -214,4 +214,51 @@ async fn what_is_not_understood_is_refused_and_kept() {
     let error = refusal(commit(&mut fake, &change("data.later", json!({}), Vec::new())).await);
     assert_eq!(error.code(), "unsupported_version");
     assert_eq!(refusal(commit(&mut fake, &change(END, json!({"no": 1}), Vec::new())).await).kind(), Kind::Damaged);
+}
+
+#[tokio::test]
+async fn whatever_is_laid_in_or_removed_by_hand_the_newest_version_is_the_current_one() {
+    let mut fake = Fake::default();
+    let path = |version: u64| format!("data/t/{ID}/result/{version}/raw").parse::<ItemPath>().unwrap();
+    let hand = |added: &[u64], removed: &[u64]| {
+        let content = |n: u64| Bytes::from(format!("{n}"));
+        let files = (0..).zip(added).map(|(i, n)| AddedFile {
+            unit: unit(),
+            path: path(*n),
+            content: i,
+            hash: Hash::of(&content(*n)),
+            base: None,
+            size: 1,
+            checksum: None,
+        });
+        let deletes =
+            removed.iter().map(|n| RemovedFile { unit: unit(), path: path(*n), base: Some(Hash::of(&content(*n))) });
+        let payload = HandChange { files: files.collect(), deletes: deletes.collect() };
+        change(ADD, serde_json::to_value(payload).unwrap(), added.iter().map(|n| content(*n)).collect())
+    };
+    let planner = DomainPlanner::default();
+    for (added, removed, left) in [
+        (&[1, 2][..], &[][..], &[1, 2][..]),
+        (&[4], &[], &[1, 2, 4]),
+        (&[3], &[], &[1, 2, 3, 4]),
+        (&[], &[4, 2], &[1, 3]),
+        (&[5], &[3], &[1, 5]),
+        (&[], &[5, 1], &[]),
+    ] {
+        let change = hand(added, removed);
+        let plan = planner.plan(&change, &fake).await.unwrap();
+        fake.apply(plan, &change.contents);
+        let found: Vec<(ItemPath, bool)> =
+            fake.files.iter().map(|(path, (rank, _))| (path.clone(), *rank == Rank::Current)).collect();
+        let newest = left.last();
+        assert_eq!(
+            found,
+            left.iter().map(|n| (path(*n), Some(n) == newest)).collect::<Vec<_>>(),
+            "{added:?} {removed:?}"
+        );
+    }
+    // What was written between reading and journalling is not taken for what was described.
+    let mut torn = hand(&[7], &[]);
+    torn.contents = vec![Bytes::from_static(b"else").into()];
+    assert!(matches!(planner.plan(&torn, &fake).await, Err(Refusal::Refused(e)) if e.kind() == Kind::Conflict));
 }

@@ -76,7 +76,7 @@ pub struct StatusReport {
     /// How the ledger is kept in shape; absent while no entry is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Maintenance>,
-    /// Files of the tree that were changed by hand.
+    /// Files of the tree that were changed, added or removed by hand.
     pub by_hand: Vec<ByHandFile>,
     /// What deserves attention.
     pub notes: Vec<String>,

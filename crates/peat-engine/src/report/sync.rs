@@ -19,6 +19,9 @@ pub struct SyncReport {
     /// Items those changes set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files_pushed: Option<u64>,
+    /// Items deleted because their files were removed by hand, and that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files_deleted: Option<u64>,
     /// Items that changed here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files_pulled: Option<u64>,
@@ -41,6 +44,8 @@ pub struct SyncReport {
     pub aside: Vec<AsideFile>,
     /// Files of the tree that were changed by hand and are not committed.
     pub by_hand: u64,
+    /// Files that were put into the tree and removed by hand, and are not deleted in the datastore.
+    pub missing: u64,
     /// What went wrong, one line each. Not empty means exit status 1.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
@@ -60,7 +65,7 @@ pub struct AsideFile {
 pub struct ByHandFile {
     /// Its path in the tree.
     pub path: String,
-    /// `new` or `modified`.
+    /// `new`, `modified` or `missing`.
     pub kind: String,
     /// Its size in bytes.
     pub size: u64,
@@ -81,8 +86,10 @@ pub struct SkippedFile {
 pub struct AddReport {
     /// Whether this is only the plan.
     pub dry_run: bool,
-    /// Sum of the sizes.
+    /// Sum of the sizes of what is new or modified.
     pub bytes: u64,
+    /// Items that were, or are to be, deleted: those whose file is missing.
+    pub deletes: u64,
     /// Files that were, or are to be, committed.
     pub files: Vec<ByHandFile>,
     /// Files that cannot be.
@@ -117,7 +124,7 @@ pub struct SyncPlan {
     pub mode: String,
     /// Pending changes that would be sent.
     pub changes: Vec<PendingChange>,
-    /// Files of the tree that were changed by hand; sent with `--push`.
+    /// Files of the tree that were changed by hand, sent with `--push`; missing ones are deleted with `--deletes`, too.
     pub by_hand: Vec<ByHandFile>,
     /// Files that cannot be.
     pub skipped: Vec<SkippedFile>,

@@ -20,13 +20,17 @@ pub(crate) struct Args {
     /// Say what would be sent and fetched, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Send pending changes however much they delete
+    /// Delete items whose file was in the tree and was removed from there by hand; '--dry-run' shows them
+    #[arg(long, requires = "push")]
+    deletes: bool,
+    /// However much is deleted by this
     #[arg(long)]
     allow_deletes: bool,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
-    let request = SyncRequest { pull: args.pull, push: args.push, allow_deletes: args.allow_deletes };
+    let (pull, push) = (args.pull, args.push);
+    let request = SyncRequest { pull, push, deletes: args.deletes, allow_deletes: args.allow_deletes };
     if args.dry_run {
         let plan = Box::pin(cx.repo()?.sync_plan(request)).await?;
         cx.report(&plan)?;
@@ -77,6 +81,9 @@ impl Render for SyncReport {
         if let Some(committed) = self.changes_committed {
             page.field("settled", count(committed, "change"));
         }
+        if let Some(deleted) = self.files_deleted.filter(|deleted| *deleted > 0) {
+            page.field("deleted", count(deleted, "item"));
+        }
         if self.interrupted > 0 {
             page.field("interrupted", count(self.interrupted, "run"));
         }
@@ -101,6 +108,13 @@ impl Render for SyncReport {
             let files = count(self.by_hand, "file");
             page.line(format_args!(
                 "{files} changed by hand: 'peat datastore sync --push' or 'peat add <path>' commits them"
+            ));
+        }
+        if self.missing > 0 {
+            let files = count(self.missing, "file");
+            page.line(format_args!(
+                "{files} removed by hand, and still in the datastore: 'peat datastore sync --push --deletes' or \
+                 'peat add --deletes <path>' deletes them there, too"
             ));
         }
         for error in &self.errors {
