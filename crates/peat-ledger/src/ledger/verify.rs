@@ -9,10 +9,12 @@ use setsum::Setsum;
 
 use super::pages::{NoCache, Pages};
 use super::{Ledger, Verified, contents, key, log};
-use crate::format;
+use crate::format::{self, PageSource};
 use crate::model::{Entry, FileRow, Rank, Ref, Segment, State, UnitRow};
 
 const PARALLEL: usize = 16;
+/// Units whose tables are read together.
+const TOGETHER: usize = 512;
 /// Contents read and hashed together.
 const BATCH: u64 = 32 << 20;
 
@@ -39,7 +41,7 @@ pub(super) async fn verify(ledger: &Ledger, deep: bool) -> Result<Verified> {
     Ok(check.out)
 }
 
-impl Check<'_> {
+impl<'a> Check<'a> {
     fn find(&mut self, object: impl Into<String>, what: impl Into<String>, remedy: &str) {
         self.out.findings.push((object.into(), what.into(), remedy.to_owned()));
     }
@@ -187,16 +189,19 @@ impl Check<'_> {
         }
         let (mut files, mut bytes, mut sum) = (0, 0, Setsum::default());
         let mut complete = true;
-        for (unit, row) in &rows {
-            match self.unit(unit, row, head, &live, deep).await {
-                Ok((unit_files, unit_bytes, unit_sum)) => {
-                    files += unit_files;
-                    bytes += unit_bytes;
-                    sum += unit_sum;
-                }
-                Err(error) => {
-                    complete = false;
-                    self.note(&format!("unit {unit}"), error)?;
+        for some in rows.chunks(TOGETHER) {
+            let pages = self.ahead(some).await;
+            for (unit, row) in some {
+                match self.unit(unit, row, head, &live, deep, &pages).await {
+                    Ok((unit_files, unit_bytes, unit_sum)) => {
+                        files += unit_files;
+                        bytes += unit_bytes;
+                        sum += unit_sum;
+                    }
+                    Err(error) => {
+                        complete = false;
+                        self.note(&format!("unit {unit}"), error)?;
+                    }
                 }
             }
         }
@@ -220,8 +225,9 @@ impl Check<'_> {
         head: &State,
         live: &BTreeSet<Segment>,
         deep: bool,
+        pages: &Pages<'_>,
     ) -> Result<(u64, u64, Setsum)> {
-        let (table, mut places) = self.table(row).await?;
+        let (table, mut places) = table(row, pages).await?;
         let mut sum = Setsum::default();
         for (_, path, file) in &table {
             sum += format::setsum_of(unit, path, file);
@@ -242,11 +248,13 @@ impl Check<'_> {
         Ok((files, bytes, sum))
     }
 
-    /// Files of a unit, and where the pages lie that say so.
-    async fn table(&self, row: &UnitRow) -> Result<(Files, BTreeSet<Ref>)> {
+    /// Pages of the tables of some units, read together. What cannot be read fails again, and is named, with its unit.
+    async fn ahead(&self, units: &[(Unit, UnitRow)]) -> Pages<'a> {
         let pages = Pages::new(self.ledger, &NoCache);
-        pages.prefetch_trees(row.table.into_iter().collect()).await?;
-        Ok((format::table(row, &pages).await?, pages.fetched()))
+        if let Err(error) = pages.prefetch_trees(units.iter().filter_map(|(_, row)| row.table).collect()).await {
+            tracing::debug!(%error, "the tables are read one by one");
+        }
+        pages
     }
 
     /// Whether everything that an older state which is kept refers to is there.
@@ -260,16 +268,19 @@ impl Check<'_> {
             Ok(rows) => rows,
             Err(error) => return self.note(&object, error),
         };
-        for (unit, row) in &rows {
-            let from = format!("unit {unit} as of entry {seq}");
-            match self.table(row).await {
-                Ok((table, places)) => {
-                    let blocks = table.iter().flat_map(|(_, _, file)| file.content.blocks());
-                    for at in blocks.chain(places).collect::<BTreeSet<_>>() {
-                        self.resolves(&at, &from);
+        for some in rows.chunks(TOGETHER) {
+            let pages = self.ahead(some).await;
+            for (unit, row) in some {
+                let from = format!("unit {unit} as of entry {seq}");
+                match table(row, &pages).await {
+                    Ok((table, places)) => {
+                        let blocks = table.iter().flat_map(|(_, _, file)| file.content.blocks());
+                        for at in blocks.chain(places).collect::<BTreeSet<_>>() {
+                            self.resolves(&at, &from);
+                        }
                     }
+                    Err(error) => self.note(&from, error)?,
                 }
-                Err(error) => self.note(&from, error)?,
             }
         }
         Ok(())
@@ -302,4 +313,18 @@ impl Check<'_> {
         }
         Ok(())
     }
+}
+
+/// Files of a unit, and where the pages lie that say so.
+async fn table(row: &UnitRow, pages: &Pages<'_>) -> Result<(Files, BTreeSet<Ref>)> {
+    let (mut places, mut level) = (BTreeSet::new(), Vec::from_iter(row.table));
+    while !level.is_empty() {
+        let mut below = Vec::new();
+        for at in &level {
+            below.extend(format::page_children(&pages.page(at).await?, at)?);
+        }
+        places.extend(level);
+        level = below;
+    }
+    Ok((format::table(row, pages).await?, places))
 }

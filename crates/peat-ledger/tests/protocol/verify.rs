@@ -5,6 +5,7 @@ use peat_objects::{Range, Store};
 use peat_types::Seq;
 
 use super::bench::{Bench, log_key};
+use super::checkpoint::{checkpoint, forced};
 
 async fn sound() -> Bench {
     let mut bench = Bench::with(Params { inline_file: 2000, ..Params::default() }).await;
@@ -75,4 +76,19 @@ async fn the_log_reads_newest_first_and_every_object_as_json() {
         assert!(json.is_object(), "{key}: {json}");
     }
     assert!(bench.ledger.cat("log/nothing").await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn tables_of_many_units_are_verified_in_few_reads() {
+    let mut bench = Bench::new().await;
+    for n in 0..40_u8 {
+        bench.put(&format!("model/{n}"), &[("data/1", &[n; 100])]).await;
+    }
+    checkpoint(&bench.ledger, &forced()).await;
+    let mark = bench.mark();
+    let verified = bench.ledger.verify(false).await.expect("verified");
+    assert!(verified.findings.is_empty(), "{:?}", verified.findings);
+    let (requests, _) = bench.used(&mark);
+    // ns.json, two listings, the head, directory, packs and tables.
+    assert!(requests <= verified.entries + 8, "{requests} requests for {} entries", verified.entries);
 }
