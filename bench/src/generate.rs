@@ -66,7 +66,7 @@ fn noise(seed: u64, n: u64, k: u64) -> Hash {
 }
 
 /// Id of a model.
-fn id(seed: u64, n: u64) -> String {
+pub(crate) fn id(seed: u64, n: u64) -> String {
     let hex = noise(seed, n, u64::MAX).to_string();
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..32])
 }
@@ -80,7 +80,7 @@ fn path(id: &str, k: u64, files: u64) -> Result<(ItemPath, Rank)> {
 }
 
 /// A content of about `mean` bytes, half text that compresses and half noise, as ids and times are.
-fn content(seed: u64, n: u64, k: u64, mean: u64) -> Bytes {
+pub(crate) fn content(seed: u64, n: u64, k: u64, mean: u64) -> Bytes {
     let own = noise(seed, n, k);
     let size = usize::try_from(mean / 2 + u64::from(own.as_bytes()[0]) * mean / 255).unwrap_or(usize::MAX);
     let mut text = String::with_capacity(size + 128);

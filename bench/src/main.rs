@@ -5,9 +5,11 @@
 //! `peat` beside this program). See `bench/README.md`.
 
 mod commit;
+mod copy;
 mod data;
 mod generate;
 mod measure;
+mod peers;
 mod scale;
 mod table;
 mod writers;
@@ -58,6 +60,10 @@ enum Other {
     /// Carries out one step of it (used by the benchmark itself)
     #[command(hide = true)]
     Step(scale::Step),
+    /// Compares with what people use today, on the same files and the same server
+    Peers(peers::Peers),
+    /// Moves a large ledger between stores, against a plain copy of its objects
+    Copy(copy::Copy),
     /// Lets a team work for a year of simulated time, and tells what is left of it
     Year(year::Year),
     /// Is one of the writers (used by the benchmark itself)
@@ -105,6 +111,8 @@ fn main() -> Result<(), Failure> {
             scale.out.as_deref().map_or(Ok(()), |out| writers::replace(out, "scale", &text))?;
             return if broken.is_empty() { Ok(()) } else { Err(broken.join("; ").into()) };
         }
+        Some(Other::Peers(how)) => return peers::peers(how),
+        Some(Other::Copy(how)) => return copy::copy(how),
         Some(Other::Year(how)) => {
             let text = year::year(how)?;
             print!("{text}");

@@ -1,9 +1,11 @@
 //! One command, measured: its time, its peak memory, and what it says it cost.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nix::sys::resource::{UsageWho, getrusage};
+use peat_types::Env;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -40,12 +42,8 @@ pub(crate) struct Machine {
 impl Machine {
     /// Runs `peat` with these arguments through a process of its own, so that the peak memory is that command's alone.
     pub fn measure(&self, args: &[&str]) -> Result<Took, Failure> {
-        let this = std::env::current_exe()?;
-        let mut command = Command::new(this);
-        command.arg("measure").arg(&self.peat).args(args).current_dir(&self.repo);
-        self.environment(&mut command);
-        let output = command.stderr(Stdio::inherit()).output()?;
-        let took: Took = serde_json::from_slice(&output.stdout)?;
+        let vars = self.environment();
+        let took = run(&self.peat, args, &self.repo, &vars)?;
         if took.status != 0 {
             return Err(format!("peat {}: exit {}\n{}{}", args.join(" "), took.status, took.out, took.err).into());
         }
@@ -61,16 +59,43 @@ impl Machine {
         Ok((took, report))
     }
 
-    fn environment(&self, command: &mut Command) {
-        command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", &self.home);
-        command.env("PEAT_HOME", &self.home).env("USER", "bench");
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        let home = self.home.display().to_string();
+        let mut vars = vec![
+            ("PATH", "/usr/local/bin:/usr/bin:/bin".to_owned()),
+            ("HOME", home.clone()),
+            ("PEAT_HOME", home),
+            ("USER", "bench".to_owned()),
+        ];
         if let Some((key, secret)) = &self.keys {
-            command.env("AWS_ACCESS_KEY_ID", key).env("AWS_SECRET_ACCESS_KEY", secret).env("AWS_REGION", "us-east-1");
+            vars.extend([("AWS_ACCESS_KEY_ID", key.clone()), ("AWS_SECRET_ACCESS_KEY", secret.clone())]);
+            vars.push(("AWS_REGION", "us-east-1".to_owned()));
         }
+        vars
     }
 }
 
-/// The other side of [`Machine::measure`]: spawns the command, waits, and prints a [`Took`] as JSON.
+/// Where programs are looked for.
+pub(crate) fn path() -> String {
+    Env::system(std::env::vars()).var("PATH").unwrap_or_default().to_owned()
+}
+
+/// Runs a program in a folder, with these variables and no others, through a process of its own, so that the peak memory is
+/// that program's alone.
+pub(crate) fn run(
+    program: &Path,
+    args: &[impl AsRef<OsStr>],
+    cwd: &Path,
+    vars: &[(&str, String)],
+) -> Result<Took, Failure> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("measure").arg(program).args(args).current_dir(cwd).env_clear();
+    command.envs(vars.iter().map(|(name, value)| (name, value)));
+    let output = command.stderr(Stdio::inherit()).output()?;
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// The other side of [`run`]: spawns the command, waits, and prints a [`Took`] as JSON.
 #[allow(clippy::disallowed_methods)] // measuring real time is what this program is for
 pub(crate) fn measured(program: &Path, args: &[String]) -> Result<String, Failure> {
     let begun = std::time::Instant::now();

@@ -372,12 +372,12 @@ fn cpu() -> Option<(u64, u64)> {
 }
 
 #[allow(clippy::disallowed_methods)] // a benchmark tells when it was run
-fn today() -> Result<String, Failure> {
+pub(crate) fn today() -> Result<String, Failure> {
     let output = Command::new("date").arg("+%Y-%m-%d").output()?;
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-fn machine() -> Result<String, Failure> {
+pub(crate) fn machine() -> Result<String, Failure> {
     let cores = std::thread::available_parallelism()?;
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": cores of some kind");

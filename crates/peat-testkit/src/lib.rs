@@ -5,6 +5,7 @@ mod background;
 pub mod clock;
 pub mod cloud;
 pub mod conformance;
+pub mod distance;
 pub mod explore;
 pub mod iam;
 pub mod liars;
