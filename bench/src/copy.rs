@@ -78,7 +78,8 @@ impl Copy {
         machine.measure(&["init"])?;
         self.generate(&format!("file://{}", dir.join("a").display()), &repo_id(&machine.repo)?)?;
         let folder = |name: &str| format!("file://{}", dir.join(name).display());
-        let join = ["datastore", "setup", &folder("a"), "--namespace", "bench", "--skip-migration", "--hydration", "lazy"];
+        let join =
+            ["datastore", "setup", &folder("a"), "--namespace", "bench", "--skip-migration", "--hydration", "lazy"];
         machine.measure(&join)?;
         tell("the ledger is there");
         let mut ways = Vec::new();
