@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use peat_engine::{Cancel, Host, Real, Reason, Repo};
+use peat_engine::{Cancel, HandOn, Host, Real, Reason, Repo};
 use peat_objects::{Meter, OpenOptions, Warn};
 use peat_types::{Env, Error, Result};
 
@@ -31,6 +31,7 @@ pub(crate) struct Context {
     graceful: Cell<bool>,
     meter: Meter,
     prices: PricesSeen,
+    trace: HandOn,
     started: Duration,
     /// The repo the command works on, once it asked for it.
     repo: OnceCell<Repo>,
@@ -47,9 +48,16 @@ impl Context {
             graceful: Cell::new(false),
             meter: Meter::default(),
             prices: PricesSeen::default(),
+            trace: Arc::new(Vec::new),
             started,
             repo: OnceCell::new(),
         }
+    }
+
+    /// With variables that make programs part of a trace.
+    #[must_use]
+    pub fn handing_on(self, trace: HandOn) -> Self {
+        Self { trace, ..self }
     }
 
     /// The machine as the engine is to see it.
@@ -59,9 +67,10 @@ impl Context {
         host.repo_dir.clone_from(&self.settings.repo_dir);
         let exe = std::env::current_exe().map_err(|e| Error::io("find", Path::new("this executable"), e))?;
         if self.settings.maintenance {
-            host.keeper = Some(Arc::new(Child(exe.clone())));
+            host.keeper = Some(Arc::new(Child { exe: exe.clone(), trace: self.trace.clone() }));
         }
         host.supervisor = vec![exe.into_os_string(), SUPERVISE.into()];
+        host.trace = self.trace.clone();
         host.user.clone_from(&self.settings.user);
         host.hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
         host.reporter = Arc::new(Progress::new(self.env.clone(), self.printer.clone(), self.settings.draw()));

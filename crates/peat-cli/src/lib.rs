@@ -16,6 +16,7 @@ mod progress;
 mod settings;
 mod stats;
 mod stores;
+mod telemetry;
 mod tree;
 
 use std::ffi::OsString;
@@ -30,6 +31,7 @@ use crate::context::Context;
 pub use crate::exit::Exit;
 use crate::printer::Printer;
 use crate::settings::Settings;
+use crate::telemetry::Telemetry;
 
 /// The whole grammar, as the manual and the tests see it.
 pub fn command() -> clap::Command {
@@ -63,8 +65,9 @@ fn answer(args: &[OsString], env: Env) -> Exit {
     };
     let settings = Settings::resolve(cli.global, &env);
     let printer = Printer::new(&settings);
-    logging::start(&settings, &printer, &env, None);
-    let context = Context::new(settings, printer, env);
+    let telemetry = Telemetry::start(&env);
+    logging::start(&settings, &printer, &env, telemetry.part());
+    let context = Context::new(settings, printer, env).handing_on(telemetry.hand_on());
     let span = operation!(
         "command",
         otel.name = format!("peat {name}").trim_end(),
@@ -72,6 +75,7 @@ fn answer(args: &[OsString], env: Env) -> Exit {
         process.pid = number(std::process::id()),
         process.exit.code = Empty,
     );
+    telemetry.join(&span);
     let ended = span.in_scope(|| {
         let ended = commands::dispatch(cli.command, &context);
         context.remember_cost(&name);
@@ -83,6 +87,7 @@ fn answer(args: &[OsString], env: Env) -> Exit {
         span.record(ERROR_TYPE, ended.as_ref().map_or_else(Error::code, |exit| exit.word()));
     }
     drop(span);
+    telemetry.end(exit, &context.printer);
     // An error is the last that is said.
     if let Err(error) = &ended {
         context.printer.error(error);

@@ -26,6 +26,7 @@ pub use open::{OpenOptions, SLOWEST, Timeouts, Warn, open, time_to_send};
 pub use pages::Pages;
 pub use prefix::PrefixStore;
 pub use probe::{Verdict, probe};
+pub use remote::collector_client;
 pub use steady::{Patience, SteadyStore};
 pub use store::{Created, List, Listed, Meta, Object, Page, Range, Store};
 pub use url::StoreUrl;

@@ -6,6 +6,7 @@
 
 mod azure;
 mod client;
+mod collector;
 mod dialect;
 mod explain;
 mod gcs;
@@ -29,6 +30,7 @@ use crate::traced::tries_before;
 use crate::{Created, List, Listed, Meta, Object, Op, OpenOptions, Page, Range, Store, StoreUrl};
 use azure::Azure;
 use client::Settings;
+pub use collector::collector_client;
 use dialect::{Amendment, Bucket, Dialect};
 use explain::Subject;
 use gcs::Gcs;

@@ -4,6 +4,7 @@ pub mod aws;
 mod background;
 pub mod clock;
 pub mod cloud;
+pub mod collector;
 pub mod conformance;
 pub mod distance;
 pub mod explore;

@@ -27,6 +27,7 @@ mod sandbox;
 mod shapes;
 mod sharing;
 mod spans;
+mod traces;
 #[path = "../common/typed.rs"]
 mod typed;
 mod upkeep;

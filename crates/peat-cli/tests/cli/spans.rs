@@ -113,7 +113,7 @@ fn once_v_shows_operations_as_text_and_a_filter_parts() {
 }
 
 /// The tables of the manual: attributes by name of the span; requests to buckets and to folders apart.
-fn manual() -> BTreeMap<String, BTreeSet<String>> {
+pub(crate) fn manual() -> BTreeMap<String, BTreeSet<String>> {
     let text = include_str!("../../../../docs/manual/src/observability.md");
     let (_, text) = text.split_once("## Spans").unwrap();
     let ticked = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
@@ -133,6 +133,16 @@ fn manual() -> BTreeMap<String, BTreeSet<String>> {
         }
     }
     tables
+}
+
+/// Where the manual has a span: `remote` tells requests to a bucket from those to a folder.
+pub(crate) fn table_of(name: &str, remote: bool) -> String {
+    let of = match name {
+        name if name.starts_with("peat ") => "peat …",
+        name if REQUESTS.contains(&name) => ["folder", "bucket"][usize::from(remote)],
+        name => name,
+    };
+    of.to_owned()
 }
 
 #[test]
@@ -174,14 +184,9 @@ fn the_manual_lists_every_span_and_attribute() {
     let manual = manual();
     let mut found = BTreeMap::<String, BTreeSet<String>>::new();
     for span in seen {
-        let name = match span.name.as_str() {
-            name if name.starts_with("peat ") => "peat …",
-            _ if is_request(&span) && span.fields.contains_key("url.path") => "bucket",
-            _ if is_request(&span) => "folder",
-            name => name,
-        };
+        let name = table_of(&span.name, span.fields.contains_key("url.path"));
         let fields = span.fields.into_iter().map(|(name, _)| name).filter(|name| name != "error.type");
-        found.entry(name.to_owned()).or_default().extend(fields);
+        found.entry(name).or_default().extend(fields);
     }
     assert_eq!(found, manual, "what was found, and what the manual says");
 }
