@@ -59,6 +59,18 @@ impl LocalClone {
         self.0.by_hand()
     }
 
+    /// What of that is still so: what was committed meanwhile, put aside or brought back is not. Looks only at what is named.
+    /// No request.
+    ///
+    /// # Errors
+    /// Those of reading files and the index.
+    pub fn still_by_hand(&self, before: &ByHand) -> Result<ByHand> {
+        let paths: Vec<String> = before.changed.iter().map(|file| file.path.clone()).collect();
+        let changed = self.0.changed_among(&paths)?;
+        let missing = before.missing.iter().map(|item| self.0.removed(item.path.as_str(), item.row.hash));
+        Ok(ByHand { changed, missing: missing.filter_map(Result::transpose).collect::<Result<_>>()? })
+    }
+
     /// What was put aside since this was asked last, because it was changed by hand and in the ledger: paths in the tree, and
     /// where the contents are.
     pub fn take_aside(&self) -> Vec<(String, PathBuf)> {
@@ -74,10 +86,25 @@ impl LocalClone {
 impl Inner {
     fn by_hand(&self) -> Result<ByHand> {
         let paths = self.tree.walk()?;
-        let now = self.env.now();
-        let (mut found, mut unsure, mut removed) = (ByHand::default(), Vec::new(), Vec::new());
+        let changed = self.changed_among(&paths)?;
+        let mut removed = Vec::new();
         self.db.read(|tx| {
-            for path in &paths {
+            db::all_placed(tx, &mut |path, hash| {
+                if paths.binary_search_by(|other| other.as_str().cmp(path)).is_err() {
+                    removed.push((path.to_owned(), hash));
+                }
+            })
+        })?;
+        let missing = removed.into_iter().map(|(path, hash)| self.removed(&path, hash));
+        Ok(ByHand { changed, missing: missing.filter_map(Result::transpose).collect::<Result<_>>()? })
+    }
+
+    /// Which of these files are not what the index says. Size and time only save reading them again.
+    fn changed_among(&self, paths: &[String]) -> Result<Vec<HandFile>> {
+        let now = self.env.now();
+        let (mut changed, mut unsure) = (Vec::new(), Vec::new());
+        self.db.read(|tx| {
+            for path in paths {
                 let Ok(meta) = fs::symlink_metadata(self.tree.root().join(path)) else { continue };
                 let (mut item, size) = (None, meta.len());
                 if let Ok(path) = path.parse::<ItemPath>() {
@@ -89,7 +116,7 @@ impl Inner {
                 }
                 let same = item.as_ref().filter(|item| meta.is_file() && size == item.row.size);
                 let Some(same) = same else {
-                    found.changed.push(HandFile { path: path.clone(), item, size });
+                    changed.push(HandFile { path: path.clone(), item, size });
                     continue;
                 };
                 let nanos = nanos(&meta);
@@ -98,29 +125,22 @@ impl Inner {
                     unsure.push((same.clone(), nanos));
                 }
             }
-            db::all_placed(tx, &mut |path, hash| {
-                if paths.binary_search_by(|other| other.as_str().cmp(path)).is_err() {
-                    removed.push((path.to_owned(), hash));
-                }
-            })
+            Ok(())
         })?;
         let mut right = Vec::new();
         for (item, nanos) in unsure {
             if !self.tree.matches(&item)? {
                 let size = item.row.size;
-                found.changed.push(HandFile { path: item.path.to_string(), item: Some(item), size });
+                changed.push(HandFile { path: item.path.to_string(), item: Some(item), size });
             } else if let Some(nanos) = nanos.filter(|nanos| now.as_millis() - nanos / 1_000_000 > RACY_MS) {
                 right.push((item, nanos));
             }
         }
-        found.changed.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        changed.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         if !right.is_empty() {
             self.db.write(|tx| right.iter().try_for_each(|(item, nanos)| db::checked(tx, item, *nanos)))?;
         }
-        for (path, hash) in removed {
-            found.missing.extend(self.removed(&path, hash)?);
-        }
-        Ok(found)
+        Ok(changed)
     }
 
     /// The item whose file was put at `path` with this hash and certainly is not there any more.
@@ -212,7 +232,7 @@ impl Inner {
     }
 }
 
-/// When a file was written, in nanoseconds since 1970. Size and time only save reading it again.
+/// When a file was written, in nanoseconds since 1970.
 fn nanos(meta: &fs::Metadata) -> Option<i64> {
     let written = meta.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
     written.and_then(|written| i64::try_from(written.as_nanos()).ok())

@@ -11,6 +11,9 @@ use peat_types::{Env, Error, Hash, Hasher, ItemPath, Result};
 use crate::Item;
 use crate::files;
 
+/// Bytes of a file that are in memory at once, at most, while it is hashed.
+const BUFFER: usize = 64 << 10;
+
 /// The folder.
 pub(crate) struct Tree {
     root: PathBuf,
@@ -54,7 +57,7 @@ impl Tree {
             return Ok(None);
         }
         match File::open(&at) {
-            Ok(mut file) => hash_of(&mut file, &at).map(Some),
+            Ok(mut file) => hash_of(&mut file, &at, BUFFER as u64).map(Some),
             Err(e) if files::absent(&e) => Ok(None),
             Err(e) => Err(Error::io("read", &at, e)),
         }
@@ -67,7 +70,7 @@ impl Tree {
         }
         let at = self.at(&item.path);
         match File::open(&at) {
-            Ok(mut file) => Ok(hash_of(&mut file, &at)? == item.row.hash),
+            Ok(mut file) => Ok(hash_of(&mut file, &at, item.row.size)? == item.row.hash),
             Err(e) if files::absent(&e) => Ok(false),
             Err(e) => Err(Error::io("read", &at, e)),
         }
@@ -133,7 +136,7 @@ impl Tree {
     pub(crate) fn finish(&self, item: &Item, partial: &mut Partial) -> Result<()> {
         let fail = |e| Error::io("read", &partial.path, e);
         partial.file.seek(SeekFrom::Start(0)).map_err(fail)?;
-        if hash_of(&mut partial.file, &partial.path)? != item.row.hash {
+        if hash_of(&mut partial.file, &partial.path, item.row.size)? != item.row.hash {
             return Err(wrong(item));
         }
         let at = self.make_room(item)?;
@@ -240,8 +243,10 @@ impl Write for Hashing<'_> {
     }
 }
 
-fn hash_of(file: &mut File, path: &Path) -> Result<Hash> {
-    let (mut hasher, mut buffer) = (Hasher::default(), vec![0; 64 << 10]);
+/// The hash of a file of about so many bytes.
+fn hash_of(file: &mut File, path: &Path, size: u64) -> Result<Hash> {
+    let buffer = usize::try_from(size).unwrap_or(BUFFER).clamp(1 << 10, BUFFER);
+    let (mut hasher, mut buffer) = (Hasher::default(), vec![0; buffer]);
     loop {
         match file.read(&mut buffer).map_err(|e| Error::io("read", path, e))? {
             0 => return Ok(hasher.finish()),

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use peat_clone::{Item, LocalClone, NewChange, OnRefusal, Source};
+use peat_clone::{ByHand, Item, LocalClone, NewChange, OnRefusal, Source};
 use peat_types::{Error, Hasher, ItemPath, Result, Unit};
 use sha2::{Digest, Sha256};
 
@@ -16,6 +16,10 @@ use crate::definition::hex;
 use crate::paths::{DataPath, METADATA, RAW};
 use crate::planner::{ADD, AddedFile, HandChange, RemovedFile};
 use crate::report::{AddReport, ByHandFile, SkippedFile};
+
+/// A file up to this size is read at once, as long as less than this is in memory of such.
+const SMALL: u64 = 64 << 10;
+const HELD: u64 = 32 << 20;
 
 /// `peat add`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,7 +114,7 @@ impl Repo {
     /// `many_deletes`, when more would be deleted than the limit allows.
     pub async fn add(&self, paths: &[String], request: AddRequest) -> Result<AddReport> {
         let clone = self.clone_of().await?;
-        let found = self.by_hand(paths).await?;
+        let found = self.hand(clone, clone.by_hand()?, paths);
         let missing = found.missing.len();
         let hand = found.deleting(clone, request.deletes)?;
         if hand.files.is_empty() && hand.skipped.is_empty() {
@@ -131,16 +135,14 @@ impl Repo {
         self.commit_by_hand(hand, request.dry_run).await
     }
 
-    /// What was done to the tree at these paths (all of it, when there is none). No request.
-    pub(crate) async fn by_hand(&self, paths: &[String]) -> Result<Hand> {
-        let clone = self.clone_of().await?;
+    /// What of it was done to the tree at these paths (all of it, when there is none), and what cannot be committed.
+    pub(crate) fn hand(&self, clone: &LocalClone, mut found: ByHand, paths: &[String]) -> Hand {
         let tree = clone.tree();
         let wanted: Vec<String> = paths.iter().map(|path| self.in_tree(&tree, path)).collect();
         let below = |path: &str, folder: &str| {
             folder.is_empty() || path == folder || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
         };
         let is_wanted = |path: &str| wanted.is_empty() || wanted.iter().any(|folder| below(path, folder));
-        let mut found = clone.by_hand()?;
         found.changed.retain(|file| is_wanted(&file.path));
         found.missing.retain(|item| is_wanted(item.path.as_str()));
         let names: BTreeSet<String> = found.changed.iter().map(|file| file.path.clone()).collect();
@@ -158,7 +160,7 @@ impl Repo {
                 Err(why) => hand.skipped.push(SkippedFile { path: file.path, why }),
             }
         }
-        Ok(hand)
+        hand
     }
 
     fn in_tree(&self, tree: &Path, path: &str) -> String {
@@ -191,7 +193,7 @@ impl Repo {
 
 /// What a batch of files means.
 fn change(tree: &Path, batch: &[HandFile]) -> Result<NewChange> {
-    let mut contents = Vec::new();
+    let (mut contents, mut held) = (Vec::new(), 0);
     let mut hand = HandChange::default();
     for file in batch {
         let (unit, path) = (file.unit.clone(), file.path.clone());
@@ -203,9 +205,18 @@ fn change(tree: &Path, batch: &[HandFile]) -> Result<NewChange> {
         let at = path.segments().fold(tree.to_owned(), |at, segment| at.join(segment));
         // Its metadata says what the content is; a new one brings its own.
         let told = base.is_some() && DataPath::parse(path.as_str()).is_some_and(|data| data.file == RAW);
-        let (hash, size, checksum) = digest(&at, told)?;
+        // Small ones are read once; others are read again, piece by piece, into the journal.
+        let (digest, source) = if file.size <= SMALL && held < HELD {
+            let bytes = std::fs::read(&at).map_err(|e| Error::io("read", &at, e))?;
+            held += bytes.len() as u64;
+            (digest(&at, &mut &bytes[..], told)?, Source::Bytes(bytes.into()))
+        } else {
+            let mut file = File::open(&at).map_err(|e| Error::io("read", &at, e))?;
+            (digest(&at, &mut file, told)?, Source::File(at))
+        };
+        let (hash, size, checksum) = digest;
         hand.files.push(AddedFile { unit, path, content: contents.len(), hash, base, size, checksum });
-        contents.push(Source::File(at));
+        contents.push(source);
     }
     let mut units: Vec<Unit> = batch.iter().map(|file| file.unit.clone()).collect();
     units.dedup();
@@ -224,12 +235,10 @@ fn change(tree: &Path, batch: &[HandFile]) -> Result<NewChange> {
 }
 
 /// BLAKE3, size and, when wanted, SHA-256 of a file, which may be large.
-fn digest(at: &Path, sha: bool) -> Result<(peat_types::Hash, u64, Option<String>)> {
-    let fail = |e| Error::io("read", at, e);
-    let mut file = File::open(at).map_err(fail)?;
-    let (mut hasher, mut sha256, mut size, mut buffer) = (Hasher::default(), Sha256::new(), 0, vec![0; 64 << 10]);
+fn digest(at: &Path, from: &mut dyn Read, sha: bool) -> Result<(peat_types::Hash, u64, Option<String>)> {
+    let (mut hasher, mut sha256, mut size, mut buffer) = (Hasher::default(), Sha256::new(), 0, vec![0; 16 << 10]);
     loop {
-        let len = file.read(&mut buffer).map_err(fail)?;
+        let len = from.read(&mut buffer).map_err(|e| Error::io("read", at, e))?;
         let Some(bytes) = buffer.get(..len).filter(|bytes| !bytes.is_empty()) else { break };
         hasher.update(bytes);
         if sha {

@@ -98,7 +98,7 @@ impl Repo {
                 "some changes are not in the datastore yet: 'peat datastore sync --push' commits them".to_owned(),
             );
         }
-        let hand = self.by_hand(&[]).await?;
+        let hand = self.hand(clone, clone.by_hand()?, &[]);
         if !hand.files.is_empty() {
             notes.push(
                 "some files of the tree were changed by hand: 'peat add <path>' or 'peat datastore sync --push' commits them"

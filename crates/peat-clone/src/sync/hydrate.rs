@@ -131,7 +131,7 @@ impl Inner {
                 wanted.push((todo, item));
             } else {
                 // Whatever is there is not this content: better nothing than something stale.
-                if !db::is_lease(&item.path) {
+                if !db::is_lease(&item.path) && self.tree.glance(&item)? != Glance::Missing {
                     self.make_way(todo, Some(&item))?;
                     self.tree.remove(&todo.path)?;
                 }

@@ -81,11 +81,12 @@ impl Repo {
             missing: 0,
             errors: Vec::new(),
         };
+        // Looked for once, before anything comes that need not be looked at.
+        let mut by_hand = clone.by_hand()?;
         if request.sends() {
-            let hand = if request.adds() {
-                self.by_hand(&[]).await?.deleting(clone, request.deletes)?
-            } else {
-                Hand::default()
+            let hand = match request.adds() {
+                true => self.hand(clone, by_hand.clone(), &[]).deleting(clone, request.deletes)?,
+                false => Hand::default(),
             };
             if !request.allow_deletes
                 && let Some(error) = self.too_many(self.deletes(clone)? + hand.deletes(), clone)?
@@ -101,6 +102,9 @@ impl Repo {
                 report.files_pushed = count(report.files_pushed, added.files.len() as u64 - added.deletes);
                 report.files_deleted = Some(added.deletes);
                 report.errors.extend(added.skipped.into_iter().map(|file| format!("{}: {}", file.path, file.why)));
+                let done: BTreeSet<String> = added.files.into_iter().map(|file| file.path).collect();
+                by_hand.changed.retain(|file| !done.contains(&file.path));
+                by_hand.missing.retain(|item| !done.contains(item.path.as_str()));
             }
         }
         if request.fetches() {
@@ -111,7 +115,7 @@ impl Repo {
             report.bytes_pulled = Some(pulled.bytes);
         }
         report.aside = clone.take_aside().into_iter().map(|(path, kept)| AsideFile { path, kept }).collect();
-        let hand = clone.by_hand()?;
+        let hand = clone.still_by_hand(&by_hand)?;
         (report.by_hand, report.missing) = (hand.changed.len() as u64, hand.missing.len() as u64);
         Ok(report)
     }
@@ -158,7 +162,7 @@ impl Repo {
             }
             plan.deletes = self.deletes(clone)?;
         }
-        let mut hand = self.by_hand(&[]).await?;
+        let mut hand = self.hand(clone, clone.by_hand()?, &[]);
         if request.adds() && request.deletes {
             hand = hand.deleting(clone, true)?;
         }
