@@ -151,8 +151,8 @@ async fn simulate(year: &Year) -> Result<String, Failure> {
     let full = team.fresh_clone(Hydration::Full).await?;
     let lazy = team.fresh_clone(Hydration::Lazy).await?;
     let verified = team.ledger.verify(false).await?;
-    if let Some((object, what, _)) = verified.findings.first() {
-        return Err(format!("the ledger is not sound after the year: {object} {what}").into());
+    if let Some(flaw) = verified.findings.first() {
+        return Err(format!("the ledger is not sound after the year: {} {}", flaw.object, flaw.what).into());
     }
     let text = team.text(needed, (objects, held), ratio, full, lazy)?;
     if ratio >= year.bound {

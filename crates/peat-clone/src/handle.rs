@@ -30,8 +30,8 @@ use crate::{
 
 /// How long an opening waits for another one of the same folder.
 const OPEN_WAIT: Duration = Duration::from_secs(60);
-/// How long a checkpoint or a collection is tried.
-const MAINTENANCE: Duration = Duration::from_secs(600);
+/// How long a checkpoint, a collection or a repair is tried.
+pub(crate) const MAINTENANCE: Duration = Duration::from_secs(600);
 /// How long a change of the pins is tried.
 const PINNING: Duration = Duration::from_secs(30);
 

@@ -17,6 +17,7 @@ mod identity;
 mod item;
 mod journal;
 mod lease;
+mod mend;
 mod moving;
 mod options;
 mod planner;
@@ -43,7 +44,7 @@ pub use watch::{Jumped, Watch, WatchOptions, Watched, WatchedChange};
 
 // What a caller needs to read the answers of this room.
 pub use peat_ledger::{
-    Ancestor, Checkpoint, Collected, Copied, CopyPlan, Doomed, Entry, FileRow, GcPlan, Kept, Lease, LogLine, LogPage,
-    LogQuery, Moved, NsInfo, ObjectKind, OpRecord, Params, Past, Pin, PurgePlan, Purged, Rank, Tail, Together, TxHead,
-    TxKind, UnitDiff, UnitOps, Verified,
+    Ancestor, Broken, Checkpoint, Collected, Copied, CopyPlan, Doomed, Entry, FileRow, Flaw, GcPlan, Kept, Lease,
+    LogLine, LogPage, LogQuery, MendPlan, Mended, Moved, NsInfo, ObjectKind, OpRecord, Orphan, Params, Past, Pin,
+    PurgePlan, Purged, Rank, Tail, Together, TxHead, TxKind, UnitDiff, UnitOps, Verified,
 };

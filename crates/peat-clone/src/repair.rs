@@ -7,6 +7,7 @@ use peat_types::{Error, ItemPath, Result};
 use crate::db;
 use crate::files;
 use crate::handle::Inner;
+use crate::sync::LOST;
 use crate::tree::Glance;
 use crate::{Item, Local, Repair};
 
@@ -38,7 +39,11 @@ impl Inner {
         for item in wrong {
             // It moved on, or somebody read it, since the doctor looked.
             if self.is_current(item)? && !self.tree.matches(item)? {
-                self.file(item).await?;
+                match self.file(item).await {
+                    // Named by what was found in the store; nothing can be done about it here.
+                    Err(error) if error.code() == LOST => continue,
+                    file => file?,
+                };
                 written += 1;
             }
         }

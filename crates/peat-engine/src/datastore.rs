@@ -3,6 +3,7 @@
 mod doctor;
 mod extension;
 mod maintain;
+mod mend;
 mod namespaces;
 mod pins;
 mod policy;
@@ -15,7 +16,7 @@ use peat_objects::{List, Pages};
 use peat_types::{Result, Seq, Timestamp};
 
 use crate::Repo;
-use crate::report::{DatastoreStatus, DoctorFinding, LedgerCat, LedgerLs, LedgerObject, LedgerVerify, LocalContents};
+use crate::report::{DatastoreStatus, LedgerCat, LedgerLs, LedgerObject, LocalContents};
 
 pub use doctor::{Diagnosis, Examination};
 pub use maintain::KeptUp;
@@ -87,31 +88,6 @@ impl Repo {
         let entry = wanted.parse::<u64>().map(|seq| format!("log/{}.{seq}", Seq(seq).inverted()));
         let key = entry.as_deref().unwrap_or(wanted);
         Ok(LedgerCat { key: key.to_owned(), object: self.clone_of().await?.cat(key).await? })
-    }
-
-    /// `peat ledger verify`; `deep` hashes every content.
-    pub async fn ledger_verify(&self, deep: bool) -> Result<LedgerVerify> {
-        let (clone, place) = self.opened().await?;
-        let verified = clone.verify(deep).await?;
-        let findings: Vec<DoctorFinding> = verified
-            .findings
-            .into_iter()
-            .map(|(check, message, hint)| DoctorFinding {
-                check,
-                passed: false,
-                message,
-                hint: Some(hint).filter(|h| !h.is_empty()),
-                repair: None,
-            })
-            .collect();
-        Ok(LedgerVerify {
-            store: place.opened.url.clone(),
-            namespace: place.namespace.clone(),
-            entries: verified.entries,
-            contents: verified.contents,
-            passed: findings.is_empty(),
-            findings,
-        })
     }
 
     /// When the clone was last brought up to date.

@@ -45,8 +45,8 @@ pub use policy::{DatastorePolicy, Role};
 pub use repo::{GitignoreAction, InitReport};
 pub use run::{Artifact, CancelReport, CancelledRun, RunReport, RunStatus};
 pub use store::{
-    DatastoreStatus, DoctorFinding, DoctorReport, LedgerCat, LedgerLs, LedgerObject, LedgerVerify, LockHolder,
-    LockReleased, LockStatus, StatusReport,
+    DatastoreStatus, DoctorFinding, DoctorReport, LedgerCat, LedgerLs, LedgerObject, LedgerOrphan, LedgerVerify,
+    LockHolder, LockReleased, LockStatus, StatusReport,
 };
 pub use sync::{AddReport, AsideFile, ByHandFile, PulledPlan, SkippedFile, SyncPlan, SyncReport};
 pub use watch::{WatchChange, WatchData, WatchEvent, WatchItem, WatchOutput, WatchUnit};

@@ -38,7 +38,8 @@ pub use self::contents::Piece;
 pub use self::history::{Kept, Past, UnitDiff};
 pub use self::log::{LogPage, LogQuery};
 pub use self::maintain::{
-    Checkpoint, Checkpointing, Collected, Collecting, Doomed, GcPlan, ObjectKind, Pin, PurgePlan, Purged, Purging, Tail,
+    Checkpoint, Checkpointing, Collected, Collecting, Copies, Doomed, GcPlan, MendPlan, Mended, Mending, ObjectKind,
+    Pin, PurgePlan, Purged, Purging, Tail,
 };
 
 pub use self::moving::{Copied, CopyPlan};
@@ -50,6 +51,7 @@ pub use self::local::Together;
 pub use self::neighbours::{Held, Neighbours, News, Turn};
 use self::pages::Pages;
 pub use self::upload::{Pieces, Stored, StoredPiece};
+pub use self::verify::{Broken, Flaw, Orphan, Verified};
 use crate::model::{Beat, Draft, Entry, FileRow, Mark, NsInfo, PageCache, Params, Rank, State, TxHead, UnitRow};
 
 #[cfg(test)]
@@ -197,17 +199,6 @@ pub struct LogLine {
     pub size: u64,
     /// Its transactions.
     pub txs: Vec<TxHead>,
-}
-
-/// Result of a verification.
-#[derive(Clone, Debug, Default)]
-pub struct Verified {
-    /// Entries looked at.
-    pub entries: u64,
-    /// Contents hashed (deep only).
-    pub contents: u64,
-    /// Findings: object, what is wrong, remedy.
-    pub findings: Vec<(String, String, String)>,
 }
 
 impl Ledger {
@@ -390,8 +381,16 @@ impl Ledger {
 
     /// Checks contiguity, chain, CRCs, horizons and that every reference of the head resolves; `deep` hashes contents.
     pub async fn verify(&self, deep: bool) -> Result<Verified> {
+        let depth = if deep { verify::Depth::Contents } else { verify::Depth::References };
         let span = step!("ledger.verify", peat.namespace = %self.info.namespace);
-        in_span(span, Box::pin(verify::verify(self, deep))).await
+        in_span(span, Box::pin(verify::verify(self, depth))).await
+    }
+
+    /// The cheap part of [`verify`](Self::verify): objects by name and size. A few listings and reads, however large the
+    /// ledger is.
+    pub async fn inventory(&self) -> Result<Verified> {
+        let span = step!("ledger.verify", peat.namespace = %self.info.namespace);
+        in_span(span, Box::pin(verify::verify(self, verify::Depth::Names))).await
     }
 
     /// Any object of the ledger as JSON.

@@ -8,9 +8,10 @@ mod ledger;
 mod model;
 
 pub use ledger::{
-    Checkpoint, Checkpointing, Collected, Collecting, Commit, Copied, CopyPlan, Dead, Doomed, Follow, GcPlan, Held,
-    Kept, Ledger, LogLine, LogPage, LogQuery, Neighbours, NewLedger, News, ObjectKind, Page, Past, Piece, Pieces, Pin,
-    PurgePlan, Purged, Purging, Scoped, Stored, StoredPiece, Tail, Together, Turn, UnitDiff, Verified,
+    Broken, Checkpoint, Checkpointing, Collected, Collecting, Commit, Copied, Copies, CopyPlan, Dead, Doomed, Flaw,
+    Follow, GcPlan, Held, Kept, Ledger, LogLine, LogPage, LogQuery, MendPlan, Mended, Mending, Neighbours, NewLedger,
+    News, ObjectKind, Orphan, Page, Past, Piece, Pieces, Pin, PurgePlan, Purged, Purging, Scoped, Stored, StoredPiece,
+    Tail, Together, Turn, UnitDiff, Verified,
 };
 pub use model::{
     Ancestor, Beat, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, Mark, Moved, NewContent,

@@ -23,6 +23,8 @@ mod help;
 mod history;
 #[path = "protocol/local.rs"]
 mod local;
+#[path = "protocol/mend.rs"]
+mod mend;
 #[path = "protocol/moving.rs"]
 mod moving;
 #[path = "protocol/neighbours.rs"]

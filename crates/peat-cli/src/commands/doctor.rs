@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// Try again what the store can do, as setup does: some thirty small objects are written and removed
     #[arg(long)]
     probe: bool,
-    /// Read and hash every file of the clone
+    /// Read and hash every file of the clone and every content in the store
     #[arg(long)]
     deep: bool,
     /// Put right what was found, after asking: nothing that is only on this machine is removed
@@ -36,7 +36,13 @@ enum What {
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     let repo = cx.repo()?;
     // What is altered is only seen by reading.
-    let how = Examination { definitions: args.what.is_none(), probe: args.probe, deep: args.deep || args.repair };
+    let how = Examination {
+        definitions: args.what.is_none(),
+        probe: args.probe,
+        deep: args.deep || args.repair,
+        references: args.repair,
+        contents: args.deep,
+    };
     let found = repo.doctor(how).await?;
     let repairs: Vec<&str> = found.report.health_findings.iter().filter_map(|f| f.repair.as_deref()).collect();
     if !args.repair || repairs.is_empty() {
@@ -71,7 +77,8 @@ impl Render for DoctorReport {
 pub(crate) fn findings(findings: &[DoctorFinding], page: &mut Page) {
     for finding in findings {
         let verdict = page.word(if finding.passed { "ok" } else { "failed" });
-        page.line(format_args!("{verdict}  {}: {}", finding.check, finding.message));
+        let about = finding.item.as_ref().map_or(String::new(), |item| format!("{item}: "));
+        page.line(format_args!("{verdict}  {}: {about}{}", finding.check, finding.message));
         if let Some(hint) = &finding.hint {
             page.line(format_args!("    hint: {hint}"));
         }

@@ -18,6 +18,7 @@ mod killed;
 mod large;
 mod licences;
 mod locks;
+mod mend;
 mod moving;
 mod peers;
 mod policies;

@@ -332,6 +332,19 @@ pub(crate) fn in_pack(tx: &Transaction<'_>, hash: Hash, size: u64) -> Result<Opt
     Ok(found.map(|row| decode_row(&row)).transpose()?.filter(|row| row.size == size))
 }
 
+/// Items of any unit whose content lies in a pack and has this hash.
+pub(crate) fn of_hash(tx: &Transaction<'_>, hash: Hash) -> Result<Vec<Item>> {
+    let mut statement = tx
+        .prepare_cached("SELECT path, rank, row, unit FROM items WHERE hash = ?1 ORDER BY unit, path")
+        .map_err(sql)?;
+    let rows = statement.query_map([hash.as_bytes()], |row| Ok((raw(row)?, row.get::<_, String>(3)?))).map_err(sql)?;
+    rows.map(|row| {
+        let (found, unit) = row.map_err(sql)?;
+        item(&unit.parse()?, found)
+    })
+    .collect()
+}
+
 /// Content of an item that is not in the tree, if it is here and still the item's.
 pub(crate) fn bytes(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath) -> Result<Option<Bytes>> {
     let mut statement = tx.prepare_cached("SELECT bytes FROM items WHERE unit = ?1 AND path = ?2").map_err(sql)?;

@@ -21,7 +21,7 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 pub(crate) use heads::{Heads, Moment, NewHead, head_seq, position_seq, set_head, set_position};
 pub(crate) use index::{
     Applied, LeaseBytes, NewTable, apply_entries, apply_table, bytes, claimant, collisions, get, in_pack, is_lease,
-    items, known, leases, move_rows, twice_claimed,
+    items, known, leases, move_rows, of_hash, twice_claimed,
 };
 pub(crate) use pages::keep as keep_pages;
 pub(crate) use placed::{all_placed, checked, not_placed, placed, was_checked};

@@ -1,6 +1,6 @@
 //! Contents: the tree follows the index, and whoever asks for a content gets the right one or an error.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -85,15 +85,19 @@ impl Inner {
     async fn hydrate_with(&self, unit: Option<&Unit>, after: i64, at_hand: &AtHand, fetch: bool) -> Result<u64> {
         let (mut after, mut bytes, mut done) = (after, 0, 0);
         let of = self.db.todo_count()?;
+        let mut lost = None;
         loop {
             let window = self.db.todo(unit, after, WINDOW)?;
-            let Some(last) = window.last() else { return Ok(bytes) };
+            let Some(last) = window.last() else { return lost.map_or(Ok(bytes), Err) };
             after = last.id;
             let mut work = Work { of, done, bytes, shown: Vec::new() };
             let hydrated = self.hydrate_window(&window, at_hand, fetch, &mut work).await;
             // What is in its place need not be fetched again, whatever went wrong with the rest.
             self.settle_notes(&mut work).await?;
-            hydrated?;
+            match hydrated {
+                Err(error) if error.code() == LOST => lost = Some(error),
+                hydrated => hydrated?,
+            }
             done += window.len() as u64;
             bytes = work.bytes;
         }
@@ -140,15 +144,52 @@ impl Inner {
                 }
             }
         }
-        let rows: Vec<&FileRow> = wanted.iter().map(|(_, item)| &item.row).collect();
+        let mut missing: BTreeSet<usize> = (0..wanted.len()).collect();
+        let all: Vec<usize> = missing.iter().copied().collect();
+        match self.fetch_window(&wanted, &all, at_hand, work, &mut missing).await {
+            Err(error) if Ledger::is_lost(&error) => {}
+            fetched => return fetched,
+        }
+        // One by one, so that what is lost holds up nothing else.
+        let (mut lost, mut first) = (0_u32, None);
+        for at in missing.clone() {
+            match self.fetch_window(&wanted, &[at], at_hand, work, &mut missing).await {
+                Err(error) if Ledger::is_lost(&error) => {
+                    lost += 1;
+                    first.get_or_insert((at, error));
+                }
+                fetched => fetched?,
+            }
+        }
+        let Some((_, item, error)) =
+            first.and_then(|(at, error)| wanted.get(at).map(|(todo, item)| (todo, item, error)))
+        else {
+            return Ok(());
+        };
+        let others = if lost > 1 { format!(" (and of {} others)", lost - 1) } else { String::new() };
+        Err(lost_content(&format!("{}{others}", item.path), error))
+    }
+
+    /// Fetches some of the items that are wanted, and takes those that are complete off `missing`.
+    async fn fetch_window<'a>(
+        &self,
+        wanted: &[(&'a Todo, Item)],
+        which: &[usize],
+        at_hand: &AtHand,
+        work: &mut Work<'a>,
+        missing: &mut BTreeSet<usize>,
+    ) -> Result<()> {
+        let rows: Vec<&FileRow> = which.iter().filter_map(|at| Some(&wanted.get(*at)?.1.row)).collect();
         let mut pieces = self.ledger.pieces(&rows, &at_hand.entries);
         let mut partials: BTreeMap<usize, Partial> = BTreeMap::new();
         while let Some(piece) = pieces.next().await {
             let piece = piece?;
-            let Some((todo, item)) = wanted.get(piece.row) else { continue };
+            let Some(at) = which.get(piece.row) else { continue };
+            let Some((todo, item)) = wanted.get(*at) else { continue };
             self.make_way(todo, Some(item))?;
             if self.show_piece(item, &piece, &mut partials)? {
-                work.shown.push((todo, Some(item.clone())));
+                missing.remove(at);
+                work.shown.push((*todo, Some(item.clone())));
                 work.bytes += item.row.size;
                 if work.shown.len() >= BATCH {
                     self.settle_notes(work).await?;
@@ -363,8 +404,8 @@ impl Inner {
     /// Fetches a content to its place, never all of it in memory.
     async fn download(&self, item: &Item) -> Result<()> {
         match self.pieces_to_tree(item).await {
-            Err(error) if Ledger::is_gone(&error) => {
-                let now = self.moved(item).await?.ok_or(error)?;
+            Err(error) if Ledger::is_lost(&error) => {
+                let now = self.moved(item).await?.ok_or_else(|| lost_content(item.path.as_str(), error))?;
                 self.pieces_to_tree(&now).await
             }
             done => done,
@@ -383,8 +424,8 @@ impl Inner {
 
     async fn fetch(&self, item: &Item) -> Result<Bytes> {
         match self.contents_of(item, &item.row).await {
-            Err(error) if Ledger::is_gone(&error) => {
-                let now = self.moved(item).await?.ok_or(error)?;
+            Err(error) if Ledger::is_lost(&error) => {
+                let now = self.moved(item).await?.ok_or_else(|| lost_content(item.path.as_str(), error))?;
                 self.contents_of(&now, &now.row).await
             }
             read => read,
@@ -403,8 +444,8 @@ impl Inner {
         };
         let none = || Error::internal("a content has fewer parts than it had");
         match self.contents_of(item, &row(item).ok_or_else(none)?).await {
-            Err(error) if Ledger::is_gone(&error) => {
-                let now = self.moved(item).await?.ok_or(error)?;
+            Err(error) if Ledger::is_lost(&error) => {
+                let now = self.moved(item).await?.ok_or_else(|| lost_content(item.path.as_str(), error))?;
                 self.contents_of(&now, &row(&now).ok_or_else(none)?).await
             }
             read => read,
@@ -423,6 +464,19 @@ impl Inner {
         let mut contents = self.ledger.contents(&[row], &[]).await.map_err(|error| not_local(item, error))?;
         contents.pop().ok_or_else(|| Error::internal("no content for one row"))
     }
+}
+
+/// Code of the error that says: the store does not have a content where it should lie.
+pub(crate) const LOST: &str = "content_lost";
+
+fn lost_content(path: &str, error: Error) -> Error {
+    Error::damaged(format!("the store does not have the content of {path} where it should lie"))
+        .with_code(LOST)
+        .with_hint(
+            "'peat doctor --repair' on a machine that has the file puts it back; 'peat ledger verify --deep' names all that \
+             is missing",
+        )
+        .with_source(error)
 }
 
 fn not_local(item: &Item, error: Error) -> Error {

@@ -5,5 +5,5 @@ mod places;
 mod pull;
 mod refresh;
 
-pub(crate) use hydrate::AtHand;
+pub(crate) use hydrate::{AtHand, LOST};
 pub(crate) use refresh::{Base, Look, RECENT};

@@ -7,6 +7,7 @@ use peat_ledger::{Entry, Follow, Ledger, Ref, Segment, State, UnitRow};
 use peat_types::{Result, Seq, Unit};
 
 use super::AtHand;
+use super::hydrate::LOST;
 use crate::db::{self, Applied, Heads, LeaseBytes, Moment, NewHead, NewTable};
 use crate::handle::Inner;
 use crate::{Pulled, Scope};
@@ -25,7 +26,8 @@ impl Inner {
                 Scope::Units(units) => Box::pin(self.pull_units(units, tries > 0)).await,
             };
             match pulled {
-                Err(error) if Ledger::is_gone(&error) && tries < RETRIES => {
+                // (What a repair put elsewhere is found at once or not at all.)
+                Err(error) if Ledger::is_gone(&error) && tries < RETRIES || error.code() == LOST && tries == 0 => {
                     tries += 1;
                     // What was noted before a checkpoint may have been freed since.
                     let noted = match scope {

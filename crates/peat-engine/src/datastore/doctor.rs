@@ -1,9 +1,10 @@
 //! The doctor: repo, clone and store, looked at from here. Evidence first; what is changed is what was shown.
 
-use peat_clone::{Finding, LocalClone};
+use peat_clone::{Finding, LocalClone, MendPlan, Mended};
 use peat_objects::{List, Range};
 use peat_types::{Result, Timestamp};
 
+use super::mend::{StoreHealth, told};
 use crate::Repo;
 use crate::repo::Place;
 use crate::report::{DoctorFinding, DoctorReport};
@@ -20,6 +21,10 @@ pub struct Examination {
     pub probe: bool,
     /// Read and hash every file of the tree.
     pub deep: bool,
+    /// Read all entries and tables of the ledger in the store, and see whether what they refer to is there.
+    pub references: bool,
+    /// Read and hash every content in the store, too.
+    pub contents: bool,
 }
 
 /// What the doctor found.
@@ -28,6 +33,7 @@ pub struct Diagnosis {
     /// For people and scripts.
     pub report: DoctorReport,
     findings: Vec<Finding>,
+    plan: MendPlan,
 }
 
 impl Repo {
@@ -39,7 +45,11 @@ impl Repo {
         if how.definitions {
             health_findings.push(self.check_definitions()?);
         }
-        health_findings.extend(self.check_store(clone, place).await);
+        let store = self.check_store(clone, place).await;
+        let answers = store.iter().all(|finding| finding.check != "rights" || finding.passed);
+        health_findings.extend(store);
+        let ledger = if answers { self.check_ledger(clone, how).await? } else { StoreHealth::default() };
+        health_findings.extend(ledger.findings);
         health_findings.extend(self.upkeep_finding()?);
         if how.probe {
             health_findings.push(self.probed(place).await?);
@@ -50,14 +60,18 @@ impl Repo {
             datastore_type: place.opened.kind.to_owned(),
             health_findings,
             repaired: Vec::new(),
-            warnings: Vec::new(),
+            warnings: ledger.warnings,
         };
-        Ok(Diagnosis { report, findings })
+        Ok(Diagnosis { report, findings, plan: ledger.plan })
     }
 
     /// `peat doctor --repair`: puts right what a diagnosis showed, then looks again.
     pub async fn doctor_repair(&self, diagnosis: &Diagnosis, how: Examination) -> Result<DoctorReport> {
-        let repaired = self.clone_of().await?.repair(&diagnosis.findings).await?;
+        let clone = self.clone_of().await?;
+        // First what is here is needed there, then what is wrong here is fetched from there.
+        let mended = if diagnosis.plan.is_empty() { Mended::default() } else { clone.mend(&diagnosis.plan).await? };
+        let mut repaired = told(&mended);
+        repaired.extend(clone.repair(&diagnosis.findings).await?);
         Ok(DoctorReport { repaired, ..self.doctor(how).await?.report })
     }
 
@@ -131,6 +145,7 @@ fn finding(check: &str, problems: &[String], fine: String, hint: &str) -> Doctor
     DoctorFinding {
         check: check.to_owned(),
         passed,
+        item: None,
         message: if passed { fine } else { problems.join("; ") },
         hint: (!passed && !hint.is_empty()).then(|| hint.to_owned()),
         repair: None,
@@ -141,6 +156,7 @@ fn shown(found: &Finding) -> DoctorFinding {
     DoctorFinding {
         check: found.check.to_owned(),
         passed: found.passed,
+        item: None,
         message: found.message.clone(),
         hint: found.hint.clone(),
         repair: found.repair.as_ref().map(ToString::to_string),

@@ -148,7 +148,7 @@ impl Repo {
         }
         let passed = now.tail_entries < IN_LINE;
         let hint = (!passed).then(|| "'peat ledger maintain' makes a checkpoint".to_owned());
-        Ok(Some(DoctorFinding { check: "maintenance".to_owned(), passed, message, hint, repair: None }))
+        Ok(Some(DoctorFinding { check: "maintenance".to_owned(), passed, item: None, message, hint, repair: None }))
     }
 
     /// `peat datastore gc`: keeps what was current within `keep`, or as long as the repository says, and frees the rest.

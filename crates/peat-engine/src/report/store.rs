@@ -203,6 +203,9 @@ pub struct DoctorFinding {
     pub check: String,
     /// Whether all was well.
     pub passed: bool,
+    /// The item that is concerned: model, data and version, where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub item: Option<String>,
     /// What was found.
     pub message: String,
     /// What to do about it.
@@ -211,6 +214,17 @@ pub struct DoctorFinding {
     /// What `peat doctor --repair` would do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair: Option<String>,
+}
+
+/// An object that no state that is kept refers to.
+#[derive(Clone, Debug, Serialize)]
+pub struct LedgerOrphan {
+    /// Its key below the namespace.
+    pub key: String,
+    /// Its size.
+    pub size: u64,
+    /// What becomes of it, and when.
+    pub message: String,
 }
 
 /// `peat ledger verify`.
@@ -226,6 +240,9 @@ pub struct LedgerVerify {
     pub contents: u64,
     /// What is wrong.
     pub findings: Vec<DoctorFinding>,
+    /// Objects that nothing needs, which is no fault.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub orphans: Vec<LedgerOrphan>,
     /// Whether nothing is wrong.
     pub passed: bool,
 }

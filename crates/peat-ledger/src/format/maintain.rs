@@ -56,7 +56,10 @@ pub(crate) async fn build(
     root.directory = apply(root.directory, TreeKind::Directory, &what.directory, pages, &mut sink).await?;
     root.packs = apply(root.packs, TreeKind::Packs, &what.packs, pages, &mut sink).await?;
     match what.kind {
-        TxKind::Checkpoint => root.checkpointed = Some((state.seq.next(), writer.time)),
+        // A repair is one that moves nothing out of the log.
+        TxKind::Checkpoint if root.minlog > state.root.minlog => {
+            root.checkpointed = Some((state.seq.next(), writer.time));
+        }
         TxKind::Gc => root.collected = Some((state.seq.next(), writer.time)),
         _ => {}
     }

@@ -24,6 +24,7 @@ mod query;
 pub(crate) mod record;
 pub(crate) mod refs;
 pub(crate) mod relocate;
+pub(crate) mod repoint;
 mod ring;
 pub(crate) mod row;
 mod staged;

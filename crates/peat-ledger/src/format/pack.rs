@@ -188,15 +188,7 @@ pub fn decode_pack(body: &Bytes) -> Result<PackIndex> {
         }
         Ok(true)
     })?;
-    let (mut blocks, mut pages_len) = (Vec::new(), 0);
-    cbor::map(&mut Decoder::new(&index), |key, d| {
-        match key {
-            0 => blocks = cbor::list(d, read_block)?,
-            1 => pages_len = d.u64().map_err(bad)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
+    let (blocks, pages_len) = decode_index(&index)?;
     let pages_len = usize::try_from(pages_len).map_err(|_| cut())?;
     let pages_start = index_start.checked_sub(pages_len).filter(|at| *at >= start).ok_or_else(cut)?;
     // The blocks fill the object without a gap, so the index can be checked against the records themselves.
@@ -215,6 +207,25 @@ pub fn decode_pack(body: &Bytes) -> Result<PackIndex> {
     let (base, id) = (base.ok_or_else(missing)?, id.ok_or_else(missing)?);
     let pages = read_pages(body, Segment::Pack(base, id), pages_start..index_start)?;
     Ok(PackIndex { base, id, ledger: ledger.ok_or_else(missing)?, blocks, pages })
+}
+
+/// Blocks of a pack, from its index record alone.
+pub(crate) fn indexed_blocks(record: &Bytes) -> Result<Vec<PackBlock>> {
+    Ok(decode_index(&record::open(record, record::INDEX)?)?.0)
+}
+
+/// Blocks, and bytes of the pages.
+fn decode_index(index: &[u8]) -> Result<(Vec<PackBlock>, u64)> {
+    let (mut blocks, mut pages_len) = (Vec::new(), 0);
+    cbor::map(&mut Decoder::new(index), |key, d| {
+        match key {
+            0 => blocks = cbor::list(d, read_block)?,
+            1 => pages_len = d.u64().map_err(bad)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok((blocks, pages_len))
 }
 
 /// Checks the pages that fill `range`.

@@ -115,9 +115,10 @@ impl Ledger {
                 let key = key::segment(at.segment);
                 let error =
                     Error::damaged(format!("{key} in {} is damaged at offset {}: {why}", self.store, at.off)).with_hint(
-                        "run 'peat ledger verify --deep' to see what else is; another clone that has the file can store it \
-                         again",
+                        "run 'peat doctor --repair' on a machine that has the file: it stores it again; 'peat ledger verify \
+                         --deep' shows what else is damaged",
                     );
+                let error = error.with_code(DAMAGED);
                 Err(self.unless_gone(at, error).await)
             }
         }
@@ -127,6 +128,20 @@ impl Ledger {
     pub fn is_gone(error: &Error) -> bool {
         error.kind() == Kind::NotFound && error.code() == "object_gone"
     }
+
+    /// Whether an error says that a content is not where it should lie: it moved, as [`is_gone`](Self::is_gone), was put
+    /// elsewhere by a repair, or is lost.
+    pub fn is_lost(error: &Error) -> bool {
+        is_lost(error)
+    }
+}
+
+/// Code of the error that says: what lies where a content should is not the content.
+const DAMAGED: &str = "content_damaged";
+
+/// Whether an error says that a content cannot be had from where it should lie, and asking again does not help.
+pub(super) fn is_lost(error: &Error) -> bool {
+    Ledger::is_gone(error) || error.kind() == Kind::Damaged && error.code() == DAMAGED
 }
 
 pub(super) async fn contents(ledger: &Ledger, rows: &[&FileRow], at_hand: &[Entry]) -> Result<Vec<Bytes>> {

@@ -4,6 +4,8 @@ mod checkpoint;
 mod collect;
 mod enter;
 mod leave;
+mod mend;
+mod moved;
 mod pin;
 mod purge;
 mod shelf;
@@ -15,8 +17,9 @@ use peat_objects::Listed;
 use peat_types::{Kind, Result, Seq, TxId, in_span, number, step};
 use tracing::field::Empty;
 
-use super::{Ledger, key};
+use super::{Ledger, Verified, key};
 use crate::model::State;
+pub use mend::{Copies, MendPlan, Mended, Mending};
 pub use pin::Pin;
 pub use purge::{PurgePlan, Purged, Purging};
 
@@ -224,6 +227,26 @@ impl Ledger {
     pub async fn purge(&self, what: &Purging, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Purged> {
         let span = step!("ledger.purge", peat.namespace = %self.info.namespace);
         in_span(span, Box::pin(purge::run(self, what, progress))).await
+    }
+
+    /// What can be put right of what a verification found: contents that lie elsewhere in the ledger, or that `copies` has.
+    /// Nothing is changed by making one.
+    ///
+    /// # Errors
+    /// What the store and `copies` say.
+    pub async fn plan_mend(&self, found: &Verified, copies: &dyn Copies) -> Result<MendPlan> {
+        Box::pin(mend::plan(self, found, copies)).await
+    }
+
+    /// Carries such a plan out: stores the contents again in new packs, and lets the newest state point there, by entries
+    /// of the log. Nothing is removed but packs from the table that are not what it says and that nothing needs any more.
+    /// Interrupted anywhere, it may be planned and run again.
+    ///
+    /// # Errors
+    /// What the store and `copies` say; `Contended` when others were faster each time.
+    pub async fn mend(&self, plan: &MendPlan, copies: &dyn Copies, how: &Mending) -> Result<Mended> {
+        let span = step!("ledger.mend", peat.namespace = %self.info.namespace);
+        in_span(span, Box::pin(mend::run(self, plan, copies, how))).await
     }
 
     /// The states that are kept under a name, by name.

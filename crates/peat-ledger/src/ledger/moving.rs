@@ -256,10 +256,10 @@ impl Ledger {
         }
         let mut checked = copy.verify(false).await?;
         // It comes last.
-        checked.findings.retain(|(object, ..)| object != key::NS);
+        checked.findings.retain(|flaw| flaw.object != key::NS);
         match checked.findings.first() {
             None => Ok(checked),
-            Some((object, what, _)) => Err(partial(format!("{object} {what}"))),
+            Some(flaw) => Err(partial(format!("{} {}", flaw.object, flaw.what))),
         }
     }
 

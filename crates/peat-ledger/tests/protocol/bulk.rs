@@ -166,7 +166,7 @@ async fn a_damaged_part_is_asked_for_again_and_then_named() {
     assert_eq!(error.kind(), Kind::Damaged);
     assert!(error.to_string().contains(&format!("{key} in")), "{error}");
     let found = bench.ledger.verify(true).await.expect("verified").findings;
-    assert!(found.iter().any(|(_, what, _)| what.contains(&id.to_string())), "{found:?}");
+    assert!(found.iter().any(|flaw| flaw.object == key && flaw.path.is_some()), "{found:?}");
 }
 
 /// 9,000 files in 60 units, all new or in one transaction on top of what is there.
@@ -229,7 +229,7 @@ async fn tables_of_a_very_large_transaction_lie_in_packs() {
         let last = bench.state.seq;
         let verified = bench.ledger.verify(false).await.expect("verified");
         // (The slots that were cut off are missed, the state is whole.)
-        let wrong: Vec<_> = verified.findings.iter().filter(|(object, ..)| !object.starts_with("log/")).collect();
+        let wrong: Vec<_> = verified.findings.iter().filter(|flaw| !flaw.object.starts_with("log/")).collect();
         assert!(wrong.is_empty(), "{last}: {wrong:?}");
     }
     let all = files(&bench.ledger, &bench.state).await.expect("files");

@@ -277,7 +277,7 @@ async fn c2_units_that_changed_meanwhile_keep_their_change() {
                 .expect("verified")
                 .findings
                 .iter()
-                .all(|(_, what, _)| what.contains("missing although"))
+                .all(|flaw| flaw.what.contains("missing although"))
         );
     }
 }

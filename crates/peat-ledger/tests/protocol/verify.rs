@@ -1,6 +1,6 @@
 //! Verification finds what is wrong and names it.
 
-use peat_ledger::{LogQuery, Params};
+use peat_ledger::{Flaw, LogQuery, Params};
 use peat_objects::{Range, Store};
 use peat_types::Seq;
 
@@ -18,7 +18,7 @@ async fn sound() -> Bench {
     bench
 }
 
-async fn findings(bench: &Bench, deep: bool) -> Vec<(String, String, String)> {
+async fn findings(bench: &Bench, deep: bool) -> Vec<Flaw> {
     bench.ledger.verify(deep).await.expect("verified").findings
 }
 
@@ -49,20 +49,20 @@ async fn what_is_missing_or_damaged_is_named() {
         findings(&bench, false)
             .await
             .iter()
-            .any(|(object, what, _)| *object == log_key(Seq(3)) && what.contains("missing"))
+            .any(|flaw| flaw.object == log_key(Seq(3)) && flaw.what.contains("missing"))
     );
 
     let bench = sound().await;
     spoil(&bench, &log_key(Seq(2)), 200).await;
-    assert!(findings(&bench, false).await.iter().any(|(object, ..)| *object == log_key(Seq(2))));
+    assert!(findings(&bench, false).await.iter().any(|flaw| flaw.object == log_key(Seq(2))));
 
     let bench = sound().await;
     let pack = bench.memory.keys().into_iter().find(|key| key.starts_with("pack/")).expect("a pack");
     spoil(&bench, &pack, 300).await;
     assert!(findings(&bench, false).await.is_empty(), "not looked into");
-    assert!(findings(&bench, true).await.iter().any(|(_, what, _)| what.contains(&pack)));
+    assert!(findings(&bench, true).await.iter().any(|flaw| flaw.object == pack && flaw.path.is_some()));
     bench.memory.delete(&pack).await.expect("delete");
-    assert!(findings(&bench, false).await.iter().any(|(object, what, _)| *object == pack && what.contains("missing")));
+    assert!(findings(&bench, false).await.iter().any(|flaw| flaw.object == pack && flaw.what.contains("missing")));
 }
 
 #[tokio::test(start_paused = true)]

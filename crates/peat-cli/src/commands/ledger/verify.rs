@@ -1,10 +1,12 @@
+use std::collections::BTreeMap;
+
 use peat_types::Result;
 
 use crate::commands::doctor;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::page::Page;
-use crate::page::count;
+use crate::page::{bytes, count};
 use crate::printer::Render;
 use peat_engine::report::LedgerVerify;
 
@@ -25,6 +27,15 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
 impl Render for LedgerVerify {
     fn render(&self, page: &mut Page) {
         doctor::findings(&self.findings, page);
+        let mut kinds: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for orphan in &self.orphans {
+            let sum = kinds.entry(&orphan.message).or_default();
+            *sum = (sum.0 + 1, sum.1 + orphan.size);
+        }
+        for (message, (objects, size)) in kinds {
+            let objects = count(objects, "object");
+            page.line(format_args!("note  {objects} of {} that nobody needs: {message}", bytes(size)));
+        }
         let verdict = page.word(if self.passed { "ok" } else { "failed" });
         let (entries, contents) = (count(self.entries, "entry"), count(self.contents, "content"));
         page.line(format_args!("{verdict}: {entries}, {contents} checked"));

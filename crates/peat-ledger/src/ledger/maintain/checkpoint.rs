@@ -3,27 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::join_all;
-use peat_types::{Error, Mutation, Result, Seq, Unit};
+use peat_types::{Error, Mutation, Result, Seq};
 
-use super::enter::{Build, Entered, Mark, enter};
-use super::shelf::{Shelf, Stored};
+use super::enter::{Entered, Mark, enter};
+use super::moved::Plan;
+use super::shelf::Shelf;
 use super::{Checkpoint, Checkpointing, Tail};
-use crate::format::entry::introduction;
-use crate::format::maintain::{Maintenance, section};
 use crate::format::pack::{PackWriter, TRAILER, index_len};
-use crate::format::page::{PageSink, TreeKind};
+use crate::format::page::TreeKind;
 use crate::format::record;
-use crate::format::refs::Value;
 use crate::format::relocate::{Contents, Moves, NOT_COPIED, blocks, reached, relocate};
-use crate::format::row::{PackRow, pack_key, pack_value, read_unit_value};
-use crate::format::tree::lookup;
-use crate::format::tree_write::Edit;
-use crate::ledger::Ledger;
+use crate::format::row::PackRow;
 use crate::ledger::pages::{NoCache, Pages, fetch};
-use crate::model::{Entry, NewPack, Ref, Root, Segment, State, TxKind};
+use crate::ledger::{Ledger, key};
+use crate::model::{Ref, Segment, State};
 
 /// Bodies of entries kept at hand while they are copied from.
 const HELD: usize = 64 << 20;
@@ -39,27 +34,53 @@ const SMALL: u64 = 1 << 20;
 const PLANS: u32 = 3;
 
 pub(super) async fn checkpoint(ledger: &Ledger, how: &Checkpointing) -> Result<Checkpoint> {
-    make(ledger, how, false).await
+    make(ledger, how, &Extra::default()).await
 }
 
 /// A full checkpoint after which no live pack holds a block that nothing refers to.
 pub(super) async fn checkpoint_clean(ledger: &Ledger, how: &Checkpointing) -> Result<Checkpoint> {
-    make(ledger, how, true).await
+    make(ledger, how, &Extra { clean: true, packs: BTreeSet::new() }).await
 }
 
-async fn make(ledger: &Ledger, how: &Checkpointing, clean: bool) -> Result<Checkpoint> {
+/// A full checkpoint that drops these packs of contents, whatever else they are worth.
+pub(super) async fn checkpoint_without(
+    ledger: &Ledger,
+    how: &Checkpointing,
+    packs: BTreeSet<Segment>,
+) -> Result<Checkpoint> {
+    make(ledger, how, &Extra { clean: false, packs }).await
+}
+
+/// What a full checkpoint leaves behind beside what is worth it.
+#[derive(Default)]
+struct Extra {
+    /// Every pack that holds a block which nothing refers to.
+    clean: bool,
+    /// These.
+    packs: BTreeSet<Segment>,
+}
+
+async fn make(ledger: &Ledger, how: &Checkpointing, extra: &Extra) -> Result<Checkpoint> {
     let give_up = ledger.env.monotonic() + how.patience;
     let mut why = String::new();
-    for _ in 0..PLANS {
+    let (mut plans, mut spoilt) = (0, BTreeSet::new());
+    while plans < PLANS {
+        plans += 1;
         let head = ledger.head_entry(ledger.known(Seq::ZERO)).await?.state;
         let tail = Tail::of(&head);
         if !(tail.is_due() || how.full || how.force && tail.bytes > 0) {
             return Ok(Checkpoint::NotDue(tail));
         }
-        let mut planner = Planner::new(ledger, head, give_up)?;
-        let mut plan = match planner.plan(how, clean).await {
+        let mut planner = Planner::new(ledger, head, give_up, spoilt.clone())?;
+        let mut plan = match planner.plan(how, extra).await {
             Ok(Some(plan)) => plan,
             Ok(None) => return Ok(Checkpoint::NotDue(tail)),
+            // What is damaged in packs that need not move stays where it is: it may be restored, and must not hold up the rest.
+            Err(_) if !extra.clean && planner.spoilt.len() > spoilt.len() => {
+                spoilt = planner.spoilt;
+                plans -= 1;
+                continue;
+            }
             Err(error) => match moved_on(ledger, planner.base.root.minlog, error).await {
                 Ok(moved) => {
                     why = moved;
@@ -100,19 +121,21 @@ struct Planner<'a> {
     pages: Pages<'a>,
     shelf: Shelf<'a>,
     moved: BTreeMap<Ref, Ref>,
+    /// Packs of contents that hold something which is needed and cannot be read.
+    spoilt: BTreeSet<Segment>,
 }
 
 /// Rows of live packs.
 type PackRows = BTreeMap<Segment, PackRow>;
 
 impl<'a> Planner<'a> {
-    fn new(ledger: &'a Ledger, base: State, give_up: Duration) -> Result<Self> {
+    fn new(ledger: &'a Ledger, base: State, give_up: Duration, spoilt: BTreeSet<Segment>) -> Result<Self> {
         let cut = base.seq.next();
         let shelf = Shelf::new(ledger, cut, give_up)?;
-        Ok(Self { ledger, cut, pages: Pages::new(ledger, &NoCache), shelf, moved: BTreeMap::new(), base })
+        Ok(Self { ledger, cut, pages: Pages::new(ledger, &NoCache), shelf, moved: BTreeMap::new(), spoilt, base })
     }
 
-    async fn plan(&mut self, how: &Checkpointing, clean: bool) -> Result<Option<Plan>> {
+    async fn plan(&mut self, how: &Checkpointing, extra: &Extra) -> Result<Option<Plan>> {
         self.hold_tail().await?;
         let packs = self.pack_rows().await?;
         let log_only = Moves { cut: self.cut, packs: BTreeSet::new(), contents: false };
@@ -128,9 +151,11 @@ impl<'a> Planner<'a> {
         if all {
             live = self.live(&moves).await?;
             moves.packs.extend(worth_joining(&packs, &live));
-            if clean {
+            if extra.clean {
                 moves.packs.extend(self.with_dead(&packs, &live).await?);
             }
+            moves.packs.extend(extra.packs.iter().filter(|pack| packs.contains_key(pack)));
+            moves.packs.retain(|pack| !self.spoilt.contains(pack));
         }
         let nothing = tables.is_empty() && bytes == 0 && moves.packs.is_empty();
         if nothing {
@@ -281,9 +306,26 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
+    async fn fetch_blocks(&mut self, wanted: BTreeSet<Ref>) -> Result<BTreeMap<Ref, Bytes>> {
+        let error = match fetch(self.ledger, wanted.clone()).await {
+            Err(error) if Ledger::is_gone(&error) => error,
+            fetched => return fetched,
+        };
+        for at in wanted.into_iter().filter(|at| matches!(at.segment, Segment::Pack(..))) {
+            if self.spoilt.contains(&at.segment) {
+                continue;
+            }
+            match fetch(self.ledger, BTreeSet::from([at])).await {
+                Err(error) if Ledger::is_gone(&error) => drop(self.spoilt.insert(at.segment)),
+                fetched => drop(fetched?),
+            }
+        }
+        Err(error)
+    }
+
     async fn copy_blocks(&mut self, wanted: Vec<(Ref, Contents)>) -> Result<()> {
         let away = wanted.iter().map(|(at, _)| *at).filter(|at| self.pages.held(at).is_none()).collect();
-        let fetched: BTreeMap<Ref, Bytes> = fetch(self.ledger, away).await?;
+        let fetched = self.fetch_blocks(away).await?;
         for (at, contents) in wanted {
             // Units of one transaction may share a block.
             if self.moved.contains_key(&at) {
@@ -292,14 +334,23 @@ impl<'a> Planner<'a> {
             let record = self.pages.held(&at).or_else(|| fetched.get(&at).cloned());
             let record = record.ok_or_else(|| self.ledger.gone(&at))?;
             // Damage must not spread: a copy would outlive the original.
-            if record::length(&record, record::BLOCK)? != record.len() {
-                return Err(Error::damaged(format!("a block at {at:?} has another length than its reference says")));
+            if let Err(error) = whole(&record) {
+                self.spoilt.extend(Some(at.segment).filter(|segment| matches!(segment, Segment::Pack(..))));
+                return Err(self.ledger.unreadable(&key::segment(at.segment), error));
             }
             let new = self.shelf.block(&record, contents).await?;
             self.moved.insert(at, new);
         }
         Ok(())
     }
+}
+
+/// Whether a block is what it was when it was written.
+fn whole(record: &Bytes) -> Result<()> {
+    if record::length(record, record::BLOCK)? == record.len() {
+        return Ok(());
+    }
+    Err(Error::damaged("a block has another length than its reference says"))
 }
 
 fn metadata(packs: &PackRows) -> BTreeSet<Segment> {
@@ -341,132 +392,4 @@ fn worth_joining(packs: &PackRows, live: &BTreeMap<Segment, u64>) -> BTreeSet<Se
         out.extend(small);
     }
     out
-}
-
-/// Everything copied, and what has to become of it in the entry.
-struct Plan {
-    mark: Mark,
-    full: bool,
-    moves: Moves,
-    moved: BTreeMap<Ref, Ref>,
-    /// The trees of the base with everything in its new place.
-    directory: Option<Ref>,
-    packs: Option<Ref>,
-    checkpoint: Option<Ref>,
-    stored: Vec<Stored>,
-    page_bytes: u64,
-    content_bytes: u64,
-    dropped: BTreeMap<Segment, PackRow>,
-    /// Rows of packs whose live bytes were counted.
-    recounted: BTreeMap<Segment, PackRow>,
-    /// Rules that a test switched off.
-    no_rebase: bool,
-    no_void: bool,
-    /// What others changed since the base.
-    changed: BTreeSet<Unit>,
-    introduced: Vec<(NewPack, Seq)>,
-    tail: u64,
-}
-
-impl Plan {
-    fn done(&self, seq: Seq) -> Checkpoint {
-        Checkpoint::Done {
-            seq,
-            cut: self.moves.cut,
-            full: self.full,
-            pages: self.page_bytes,
-            contents: self.content_bytes,
-            introduced: self.stored.len() as u64,
-            dropped: self.dropped.len() as u64,
-        }
-    }
-
-    /// Rows of the pack table: what others introduced, what this does, what nothing refers to any more.
-    fn pack_edits(&self, seq: Seq) -> Vec<Edit> {
-        let mut edits: BTreeMap<Vec<u8>, Option<Value>> = BTreeMap::new();
-        for (pack, seq) in &self.introduced {
-            let (key, value) = introduction(pack, *seq);
-            edits.insert(key, Some(value));
-        }
-        for Stored { base, id, size, metadata } in &self.stored {
-            let row = PackRow { size: *size, live: *size, seq, metadata: *metadata };
-            edits.insert(pack_key(false, *base, *id), Some(pack_value(&row)));
-        }
-        for (segment, row) in &self.recounted {
-            if let Segment::Pack(base, id) = segment {
-                edits.insert(pack_key(false, *base, *id), Some(pack_value(row)));
-            }
-        }
-        for (segment, row) in &self.dropped {
-            if let Segment::Pack(base, id) = segment {
-                edits.insert(pack_key(false, *base, *id), None);
-                edits.insert(pack_key(true, *base, *id), Some(pack_value(&PackRow { live: 0, seq, ..*row })));
-            }
-        }
-        edits.into_iter().map(|(key, value)| Edit { key, value }).collect()
-    }
-}
-
-#[async_trait]
-impl Build for Plan {
-    fn pass(&mut self, entry: &Entry) -> bool {
-        for tx in &entry.txs {
-            self.changed.extend(tx.units.iter().map(|unit| unit.unit.clone()));
-            self.introduced.extend(tx.packs.iter().map(|pack| (*pack, entry.state.seq)));
-            self.tail = self.tail.saturating_add(tx.len);
-        }
-        // C3: it may have moved the same things, or raised H above what was uploaded.
-        let moves = |kind: TxKind| kind.is_maintenance() && kind != TxKind::Pin;
-        self.no_void || !entry.txs.iter().any(|tx| moves(tx.kind))
-    }
-
-    async fn build(&mut self, base: &State, pages: &Pages<'_>) -> Result<Option<Maintenance>> {
-        if self.stored.iter().any(|pack| pack.base <= base.root.horizon) {
-            return Ok(None);
-        }
-        // C2: units that changed since keep their tables; what these still refer to in the old places is replaced.
-        let keys: Vec<&[u8]> = self.changed.iter().map(|unit| unit.as_str().as_bytes()).collect();
-        let rows = lookup(base.root.directory.as_ref(), TreeKind::Directory, &keys, pages).await?;
-        let mut sink = PageSink::append(section()?);
-        let mut moved = self.moved.clone();
-        let mut directory = Vec::with_capacity(keys.len());
-        for (key, value) in keys.into_iter().zip(rows) {
-            let Some(mut value) = value else {
-                return Err(Error::damaged("a unit that an entry changed is not in the directory"));
-            };
-            read_unit_value(&value)?;
-            if !self.no_rebase {
-                value.at = relocate(value.at, TreeKind::Table, &self.moves, &mut moved, pages, &mut sink).await?;
-            }
-            directory.push(Edit { key: key.to_vec(), value: Some(value) });
-        }
-        let PageSink::Append { out: section, .. } = sink else { return Err(Error::internal("page sink")) };
-        let root = Root {
-            directory: self.directory,
-            packs: self.packs,
-            minlog: self.moves.cut,
-            checkpoint: self.checkpoint.or(base.root.checkpoint),
-            tail: self.tail,
-            ..base.root.clone()
-        };
-        Ok(Some(Maintenance {
-            kind: TxKind::Checkpoint,
-            tx: self.mark.tx,
-            change: self.mark.change,
-            author: self.mark.author.clone(),
-            message: self.message(),
-            root,
-            directory,
-            packs: self.pack_edits(base.seq.next()),
-            introduced: self.stored.iter().map(Stored::named).collect(),
-            section,
-        }))
-    }
-}
-
-impl Plan {
-    fn message(&self) -> String {
-        let what = if self.full { "full checkpoint" } else { "checkpoint" };
-        format!("{what}: nothing below entry {} is needed for the state", self.moves.cut)
-    }
 }

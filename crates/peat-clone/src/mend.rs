@@ -1,0 +1,63 @@
+//! The clone's side of a repair in the store: what is here may be what is missing there.
+
+use bytes::Bytes;
+use peat_ledger::{Broken, Content, Copies, FileRow, MendPlan, Mended, Mending, Rank, Verified};
+use peat_types::{Hash, Result};
+
+use crate::db;
+use crate::handle::{Inner, MAINTENANCE};
+use crate::{Item, LocalClone};
+
+impl LocalClone {
+    /// What a look at the objects of the ledger by name and size shows: a few requests, however large it is.
+    pub async fn inventory(&self) -> Result<Verified> {
+        self.0.ledger.inventory().await
+    }
+
+    /// What can be put right in the store of what a verification found. Nothing is changed.
+    pub async fn plan_mend(&self, found: &Verified) -> Result<MendPlan> {
+        self.0.ledger.plan_mend(found, &*self.0).await
+    }
+
+    /// Puts right in the store what the plan names. Interrupted anywhere, it may be planned and run again.
+    pub async fn mend(&self, plan: &MendPlan) -> Result<Mended> {
+        let how = Mending { author: self.0.author(), patience: MAINTENANCE };
+        self.0.ledger.mend(plan, &*self.0, &how).await
+    }
+}
+
+impl Copies for Inner {
+    fn copy(&self, wanted: &Broken) -> Result<Option<Bytes>> {
+        let known = self.db.read(|tx| db::get(tx, &wanted.unit, &wanted.path))?;
+        if let Some(n) = wanted.part {
+            return known.map_or(Ok(None), |item| self.part_here(&item, n, wanted.hash));
+        }
+        // The index need not know it; what the tree holds is compared with the hash.
+        let row =
+            FileRow { executable: false, size: wanted.size, hash: wanted.hash, content: Content::Tiny(Bytes::new()) };
+        let named = Item { unit: wanted.unit.clone(), path: wanted.path.clone(), rank: Rank::Current, row };
+        let same = self.db.read(|tx| db::of_hash(tx, wanted.hash))?;
+        for item in std::iter::once(named).chain(same) {
+            if let Some(bytes) = self.local(&item)? {
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Inner {
+    /// A part of a content that is in the tree.
+    fn part_here(&self, item: &Item, n: u32, hash: Hash) -> Result<Option<Bytes>> {
+        let Content::Parts(parts) = &item.row.content else { return Ok(None) };
+        let mut offset = 0;
+        for (at, part) in (0..).zip(&**parts) {
+            if at == n {
+                let here = self.tree.slice(item, offset, part.size)?;
+                return Ok(here.filter(|bytes| part.hash == hash && Hash::of(bytes) == hash));
+            }
+            offset += part.size;
+        }
+        Ok(None)
+    }
+}

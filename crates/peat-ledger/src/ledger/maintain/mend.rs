@@ -1,0 +1,449 @@
+//! Putting contents back that cannot be read from where they should lie. See `docs/design/016-repair.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use peat_types::{Error, Hash, Kind, Result, Seq, Unit};
+
+use super::checkpoint::checkpoint_without;
+use super::enter::{Build, Entered, Mark, enter};
+use super::{Checkpoint, Checkpointing};
+use crate::format::entry::introduction;
+use crate::format::maintain::{Maintenance, section};
+use crate::format::open_block;
+use crate::format::pack::{TRAILER, index_len, indexed_blocks};
+use crate::format::page::{PageSink, TreeKind};
+use crate::format::repoint::{Places, repoint};
+use crate::format::row::{pack_key, read_unit_value};
+use crate::format::tree::lookup;
+use crate::format::tree_write::Edit;
+use crate::ledger::pages::{NoCache, Pages, fetch};
+use crate::ledger::{Broken, Ledger, Pieces, Verified, contents, key, log};
+use crate::model::{Content, ContentRef, Entry, NewPack, OpRecord, Part, Ref, Root, Segment, State, TxKind};
+
+/// Bytes of contents in memory at once.
+const BATCH: u64 = 32 << 20;
+/// Objects looked into at once.
+const PARALLEL: usize = 8;
+/// Times an entry is built again because what it was built on lies behind the floor.
+const PLANS: u32 = 3;
+
+/// Where contents may come from that the ledger does not have.
+pub trait Copies: Send + Sync {
+    /// The bytes of a content, or of the part of it that is broken, if they are at hand. What comes is verified.
+    ///
+    /// # Errors
+    /// Whatever reading them runs into.
+    fn copy(&self, wanted: &Broken) -> Result<Option<Bytes>>;
+}
+
+/// How to go about a repair.
+#[derive(Clone, Debug)]
+pub struct Mending {
+    /// Who, for people: `user@host`.
+    pub author: String,
+    /// How long to try.
+    pub patience: Duration,
+}
+
+/// What a repair will do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MendPlan {
+    /// Contents that are at hand here.
+    pub here: Vec<Broken>,
+    /// Contents that lie elsewhere in the ledger, and where.
+    pub elsewhere: Vec<(Broken, ContentRef)>,
+    /// Contents that no copy was found of. They stay listed, and reading them says so.
+    pub lost: Vec<Broken>,
+    /// Packs that are not what the table says, and that nothing of the newest state needs once this is done.
+    pub drops: BTreeSet<Segment>,
+}
+
+impl MendPlan {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.here.is_empty() && self.elsewhere.is_empty() && self.drops.is_empty()
+    }
+}
+
+/// What a repair did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mended {
+    /// Rows of the newest state whose contents can be read again.
+    pub contents: u64,
+    /// Bytes that were stored again.
+    pub stored: u64,
+    /// The entries that say so.
+    pub entries: Vec<Seq>,
+    /// Packs that were dropped from the table.
+    pub dropped: u64,
+    /// Why packs that should have been dropped were not.
+    pub kept: Option<String>,
+}
+
+fn is(bytes: &[u8], wanted: &Broken) -> bool {
+    bytes.len() as u64 == wanted.size && Hash::of(bytes) == wanted.hash
+}
+
+fn copy(copies: &dyn Copies, wanted: &Broken) -> Result<Option<Bytes>> {
+    Ok(copies.copy(wanted)?.filter(|bytes| is(bytes, wanted)))
+}
+
+pub(super) async fn plan(ledger: &Ledger, found: &Verified, copies: &dyn Copies) -> Result<MendPlan> {
+    let mut plan = MendPlan::default();
+    let mut wanted = Vec::new();
+    for broken in &found.broken {
+        match copy(copies, broken)? {
+            Some(_) => plan.here.push(broken.clone()),
+            None => wanted.push(broken.clone()),
+        }
+    }
+    let candidates = if wanted.is_empty() { BTreeMap::new() } else { search(ledger, &wanted).await? };
+    for broken in wanted {
+        match readable(ledger, &broken, candidates.get(&broken.hash)).await? {
+            Some(at) => plan.elsewhere.push((broken, at)),
+            None => plan.lost.push(broken),
+        }
+    }
+    let needed: BTreeSet<Segment> = plan.lost.iter().map(|lost| lost.at.block.segment).collect();
+    plan.drops = found.spoilt.iter().filter(|pack| !needed.contains(pack)).copied().collect();
+    Ok(plan)
+}
+
+/// Where the ledger says that contents with the hashes of `wanted` lie: in packs, dropped ones and those that no entry
+/// names among them, and in entries that are valid.
+async fn search(ledger: &Ledger, wanted: &[Broken]) -> Result<BTreeMap<Hash, BTreeSet<(Ref, u32)>>> {
+    let hashes: BTreeSet<Hash> = wanted.iter().map(|broken| broken.hash).collect();
+    let mut out: BTreeMap<Hash, BTreeSet<(Ref, u32)>> = BTreeMap::new();
+    let mut note = |hash: Hash, block: Ref, sub: u32| {
+        if hashes.contains(&hash) {
+            out.entry(hash).or_default().insert((block, sub));
+        }
+    };
+    let packs = log::list_all(ledger, key::PACK).await?;
+    let packs = packs.iter().filter_map(|listed| Some((key::pack_segment(&listed.key)?, listed.size)));
+    let indices = packs.map(|(segment, size)| async move { (segment, index(ledger, segment, size).await) });
+    let mut indices = stream::iter(indices).buffered(PARALLEL).boxed();
+    while let Some((segment, blocks)) = indices.next().await {
+        for block in readable_or_none(blocks)?.into_iter().flatten() {
+            let at = Ref { segment, off: block.off, len: block.len };
+            block.contents.iter().for_each(|(sub, _, hash)| note(*hash, at, *sub));
+        }
+    }
+    let keep = ledger.head_entry(ledger.known(Seq::ZERO)).await?.state.root.keep;
+    let slots = log::list_all(ledger, key::LOG).await?;
+    let slots = slots.iter().filter_map(|listed| key::log_seq(&listed.key)).filter(|seq| *seq >= keep);
+    let mut entries = stream::iter(slots.map(|seq| ledger.entry(seq))).buffered(PARALLEL).boxed();
+    while let Some(entry) = entries.next().await {
+        let Some(entry) = readable_or_none(entry)?.flatten() else { continue };
+        for op in entry.ops.iter().flatten().flat_map(|unit| &unit.ops) {
+            let OpRecord::Put(_, _, row) = op else { continue };
+            match &row.content {
+                Content::Tiny(_) => {}
+                Content::At(at) => note(row.hash, at.block, at.sub),
+                Content::Parts(parts) => {
+                    parts.iter().for_each(|Part { block, hash, .. }| note(*hash, *block, 0));
+                }
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// What can be read; what is damaged or gone is nothing, a store that does not answer is an error.
+fn readable_or_none<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if matches!(error.kind(), Kind::Damaged | Kind::NotFound | Kind::Unsupported) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Blocks of a pack as its index names them.
+async fn index(ledger: &Ledger, segment: Segment, size: u64) -> Result<Vec<crate::format::PackBlock>> {
+    let short = || Error::damaged(format!("{} is cut off", key::segment(segment)));
+    let read = |off: u64, len: u32| async move {
+        let at = Ref { segment, off, len };
+        fetch(ledger, BTreeSet::from([at])).await?.remove(&at).ok_or_else(|| ledger.gone(&at))
+    };
+    let end = size.checked_sub(u64::from(TRAILER)).ok_or_else(short)?;
+    let len = index_len(&read(end, TRAILER).await?)?;
+    let off = end.checked_sub(len).ok_or_else(short)?;
+    indexed_blocks(&read(off, u32::try_from(len).map_err(|_| short())?).await?)
+}
+
+/// The first of these places where the content really is.
+async fn readable(
+    ledger: &Ledger,
+    broken: &Broken,
+    places: Option<&BTreeSet<(Ref, u32)>>,
+) -> Result<Option<ContentRef>> {
+    for (block, sub) in places.into_iter().flatten() {
+        let at = ContentRef { block: *block, sub: *sub };
+        if at != broken.at && elsewhere(ledger, broken, at).await?.is_some() {
+            return Ok(Some(at));
+        }
+    }
+    Ok(None)
+}
+
+/// The content, as it lies at another place.
+async fn elsewhere(ledger: &Ledger, broken: &Broken, at: ContentRef) -> Result<Option<Bytes>> {
+    // (A part is all of its block where it stands in a row, but need not be where it is copied from.)
+    let fetched = readable_or_none(fetch(ledger, BTreeSet::from([at.block])).await)?;
+    let block = fetched.and_then(|mut records| open_block(&records.remove(&at.block)?).ok());
+    let from = usize::try_from(at.sub).ok();
+    let to = from.and_then(|from| from.checked_add(usize::try_from(broken.size).ok()?));
+    let bytes =
+        block.zip(from.zip(to)).and_then(|(block, (from, to))| (to <= block.len()).then(|| block.slice(from..to)));
+    Ok(bytes.filter(|bytes| is(bytes, broken)))
+}
+
+/// Contents that are in memory, on their way into packs.
+struct Batch(Vec<(Bytes, Hash, bool)>);
+
+impl Pieces for Batch {
+    fn piece(&self, content: usize, _: u32) -> Result<(Bytes, Hash, bool)> {
+        self.0.get(content).cloned().ok_or_else(|| Error::internal("there is no such content"))
+    }
+}
+
+pub(super) async fn run(ledger: &Ledger, plan: &MendPlan, copies: &dyn Copies, how: &Mending) -> Result<Mended> {
+    let give_up = ledger.env.monotonic() + how.patience;
+    let mut out = Mended::default();
+    let mut repair = Repair {
+        mark: Mark::new(ledger, &how.author),
+        limit: usize::try_from(ledger.info.params.entry_max / 2).unwrap_or(usize::MAX),
+        places: Places::new(),
+        packs: BTreeSet::new(),
+        introduced: BTreeSet::new(),
+        left: BTreeSet::new(),
+        built: Vec::new(),
+        changed: 0,
+        in_order: false,
+    };
+    if !plan.here.is_empty() || !plan.elsewhere.is_empty() {
+        let base = ledger.head_entry(ledger.known(Seq::ZERO)).await?.state.seq.next();
+        store(ledger, plan, copies, base, how.patience, &mut repair, &mut out).await?;
+        point(ledger, &mut repair, give_up, &mut out).await?;
+    }
+    if !plan.drops.is_empty() {
+        drop_packs(ledger, plan, how, &mut out).await?;
+    }
+    Ok(out)
+}
+
+/// Stores the contents in packs, which no entry names yet.
+async fn store(
+    ledger: &Ledger,
+    plan: &MendPlan,
+    copies: &dyn Copies,
+    base: Seq,
+    patience: Duration,
+    repair: &mut Repair,
+    out: &mut Mended,
+) -> Result<()> {
+    let here = plan.here.iter().map(|broken| (broken, None));
+    let mut all = here.chain(plan.elsewhere.iter().map(|(broken, at)| (broken, Some(*at)))).peekable();
+    // Equal contents are stored once.
+    let mut known: BTreeMap<(Hash, bool), ContentRef> = BTreeMap::new();
+    while all.peek().is_some() {
+        let (mut batch, mut users, mut bytes) = (Batch(Vec::new()), Vec::new(), 0);
+        let mut first: BTreeMap<(Hash, bool), usize> = BTreeMap::new();
+        while bytes < BATCH
+            && let Some((broken, from)) = all.next()
+        {
+            let part = broken.part.is_some();
+            repair.left.insert(broken.unit.clone());
+            if !known.contains_key(&(broken.hash, part)) && !first.contains_key(&(broken.hash, part)) {
+                let content = match from {
+                    None => copy(copies, broken)?,
+                    Some(at) => elsewhere(ledger, broken, at).await?,
+                };
+                // Gone since the plan was made: it stays as it is, and the next look tells.
+                let Some(content) = content else { continue };
+                bytes += broken.size;
+                first.insert((broken.hash, part), batch.0.len());
+                batch.0.push((content, broken.hash, part));
+            }
+            users.push(broken);
+        }
+        out.stored += bytes;
+        let wanted = (0..batch.0.len()).map(|content| (content, 0));
+        let mut places: BTreeMap<usize, ContentRef> = BTreeMap::new();
+        ledger
+            .upload(base, wanted, &batch, patience, &mut |stored| {
+                repair.packs.insert(stored.pack);
+                places.extend(stored.pieces.iter().map(|piece| (piece.content, stored.place(piece))));
+                Ok(())
+            })
+            .await?;
+        known.extend(first.into_iter().filter_map(|(key, content)| Some((key, *places.get(&content)?))));
+        for broken in users {
+            if let Some(at) = known.get(&(broken.hash, broken.part.is_some())) {
+                repair.places.insert((broken.at.block, broken.at.sub, broken.hash), *at);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lets the rows point to what was stored: as many units in an entry as fit.
+async fn point(ledger: &Ledger, repair: &mut Repair, give_up: Duration, out: &mut Mended) -> Result<()> {
+    let mut voids = 0;
+    while !repair.left.is_empty() {
+        let Entry { state: base, body, .. } = ledger.head_entry(ledger.known(Seq::ZERO)).await?;
+        let mut pages = Pages::new(ledger, &NoCache);
+        pages.hold(base.seq, body);
+        ledger.env.step("mend.point").await;
+        match enter(ledger, base, pages, repair, give_up).await? {
+            Entered::Yes(entry, _) => {
+                out.entries.push(entry.state.seq);
+                out.contents += repair.changed;
+                repair.settle();
+            }
+            // Everything that was looked at is in order by now.
+            Entered::Void if repair.in_order => repair.settle(),
+            Entered::Void if voids < PLANS => voids += 1,
+            Entered::Void => {
+                return Err(Error::new(Kind::Contended, "others moved the ledger on while contents were put back")
+                    .with_hint("nothing is lost: run 'peat doctor --repair' again"));
+            }
+            Entered::Late(error) => return Err(error.context("not all contents were put back")),
+            Entered::Unknown(error) => {
+                return Err(error
+                    .context("whether all contents were put back is not known")
+                    .with_hint("run 'peat doctor --repair' again: it does what is left to be done"));
+            }
+        }
+        repair.mark = Mark::new(ledger, &repair.mark.author);
+    }
+    Ok(())
+}
+
+async fn drop_packs(ledger: &Ledger, plan: &MendPlan, how: &Mending, out: &mut Mended) -> Result<()> {
+    ledger.env.step("mend.drop").await;
+    let how = Checkpointing { author: how.author.clone(), force: true, full: true, patience: how.patience };
+    match Box::pin(checkpoint_without(ledger, &how, plan.drops.clone())).await {
+        Ok(Checkpoint::Done { seq, .. }) => {
+            out.entries.push(seq);
+            let kept = still_there(ledger, &plan.drops).await?;
+            out.dropped = (plan.drops.len() as u64).saturating_sub(kept);
+            out.kept = (kept > 0).then(|| format!("{kept} of them hold something that is needed and cannot be read"));
+        }
+        Ok(Checkpoint::NotDue(_)) => {}
+        Ok(Checkpoint::Later(why)) => out.kept = Some(why),
+        // Something in them, or elsewhere, is damaged and needed.
+        Err(error) if contents::is_lost(&error) || error.kind() == Kind::Damaged => {
+            out.kept = Some(error.chain().join(": "));
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// How many of these packs are in the table.
+async fn still_there(ledger: &Ledger, packs: &BTreeSet<Segment>) -> Result<u64> {
+    let Entry { state, body, .. } = ledger.head_entry(ledger.known(Seq::ZERO)).await?;
+    let mut pages = Pages::new(ledger, &NoCache);
+    pages.hold(state.seq, body);
+    let rows = crate::format::packs(&state, &pages).await?;
+    let live = rows.iter().filter(|(dropped, base, id, _)| !dropped && packs.contains(&Segment::Pack(*base, *id)));
+    Ok(live.count() as u64)
+}
+
+/// The entry that lets rows point elsewhere. It is built from nothing but the state before it, so whatever others did
+/// first, it changes only rows that still point to what is broken.
+struct Repair {
+    mark: Mark,
+    /// Bytes of tables in one entry.
+    limit: usize,
+    places: Places,
+    /// To be introduced by the next entry.
+    packs: BTreeSet<NewPack>,
+    /// Were introduced by entries before it.
+    introduced: BTreeSet<NewPack>,
+    /// Units that are still to be looked at.
+    left: BTreeSet<Unit>,
+    /// Those of them that the entry is about.
+    built: Vec<Unit>,
+    /// Rows it changes.
+    changed: u64,
+    /// Nothing of what was looked at has to be changed any more.
+    in_order: bool,
+}
+
+impl Repair {
+    /// The entry is in the log.
+    fn settle(&mut self) {
+        if self.changed > 0 {
+            self.introduced.append(&mut self.packs);
+        }
+        for unit in self.built.drain(..) {
+            self.left.remove(&unit);
+        }
+        self.changed = 0;
+    }
+}
+
+#[async_trait]
+impl Build for Repair {
+    fn pass(&mut self, _: &Entry) -> bool {
+        true
+    }
+
+    async fn build(&mut self, base: &State, pages: &Pages<'_>) -> Result<Option<Maintenance>> {
+        self.built.clear();
+        (self.changed, self.in_order) = (0, false);
+        // R2
+        if self.packs.iter().any(|pack| pack.base <= base.root.horizon) {
+            return Ok(None);
+        }
+        // R3: a compaction may have dropped what an earlier entry of this repair introduced, with what no row pointed to yet.
+        let packs: Vec<Vec<u8>> = self.introduced.iter().map(|pack| pack_key(false, pack.base, pack.id)).collect();
+        let sorted: Vec<&[u8]> = packs.iter().map(Vec::as_slice).collect();
+        let live = lookup(base.root.packs.as_ref(), TreeKind::Packs, &sorted, pages).await?;
+        let gone = self.introduced.iter().zip(live).filter(|(_, row)| row.is_none());
+        let gone: BTreeSet<Segment> = gone.map(|(pack, _)| pack.segment()).collect();
+        self.places.retain(|_, at| !gone.contains(&at.block.segment));
+        let keys: Vec<&[u8]> = self.left.iter().map(|unit| unit.as_str().as_bytes()).collect();
+        let rows = lookup(base.root.directory.as_ref(), TreeKind::Directory, &keys, pages).await?;
+        let mut sink = PageSink::append(section()?);
+        let mut directory = Vec::new();
+        for (unit, value) in self.left.iter().zip(rows) {
+            self.built.push(unit.clone());
+            let Some(mut value) = value else { continue };
+            let Some(table) = read_unit_value(&value)?.table else { continue };
+            let (new, changed) = repoint(table, &self.places, pages, &mut sink).await?;
+            if changed > 0 {
+                value.at = Some(new);
+                directory.push(Edit { key: unit.as_str().as_bytes().to_vec(), value: Some(value) });
+                self.changed += changed;
+            }
+            if matches!(&sink, PageSink::Append { out, .. } if out.len() > self.limit) {
+                break;
+            }
+        }
+        self.in_order = self.changed == 0;
+        if self.in_order {
+            return Ok(None);
+        }
+        let PageSink::Append { out: section, .. } = sink else { return Err(Error::internal("page sink")) };
+        let edits: BTreeMap<_, _> = self.packs.iter().map(|pack| introduction(pack, base.seq.next())).collect();
+        Ok(Some(Maintenance {
+            kind: TxKind::Checkpoint,
+            tx: self.mark.tx,
+            change: self.mark.change,
+            author: self.mark.author.clone(),
+            message: format!("repair: {} contents were put back", self.changed),
+            root: Root { tail: base.root.tail.saturating_add(section.len() as u64), ..base.root.clone() },
+            directory,
+            packs: edits.into_iter().map(|(key, value)| Edit { key, value: Some(value) }).collect(),
+            introduced: self.packs.iter().copied().collect(),
+            section,
+        }))
+    }
+}

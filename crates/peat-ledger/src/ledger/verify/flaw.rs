@@ -1,0 +1,102 @@
+//! What a verification says.
+
+use peat_types::{Hash, ItemPath, Unit};
+
+use crate::model::{Content, ContentRef, FileRow, Part};
+
+/// What helps against an object that is missing or damaged, where nothing else does.
+pub(super) const RESTORE: &str = "restore it: from a backup, or from an older version of the object where the bucket keeps those; then run \
+     'peat ledger verify' again";
+/// What helps against a content that cannot be read.
+pub(super) const PUT_AGAIN: &str =
+    "'peat doctor --repair' puts it back from any copy it finds: run it on each machine that may have the file";
+/// What helps when an older state is not whole.
+pub(super) const LET_GO: &str = "restore the object from a backup, or let that state go: 'peat datastore gc --keep 24h' once it is a day old \
+     (a pin on it: 'peat pin rm <name>')";
+
+/// Something that is wrong with a ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flaw {
+    /// Key of the object, below the namespace.
+    pub object: String,
+    /// The unit that is concerned, where it is not all of them.
+    pub unit: Option<Unit>,
+    /// The item that is concerned.
+    pub path: Option<ItemPath>,
+    /// What is wrong.
+    pub what: String,
+    /// What helps.
+    pub remedy: String,
+    /// Whether only states before the newest one are concerned.
+    pub past: bool,
+}
+
+impl Flaw {
+    pub(super) fn new(object: impl Into<String>, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let (object, what, remedy) = (object.into(), what.into(), remedy.into());
+        Self { object, unit: None, path: None, what, remedy, past: false }
+    }
+
+    pub(super) fn of(self, unit: &Unit) -> Self {
+        Self { unit: Some(unit.clone()), ..self }
+    }
+}
+
+/// A content, or one part of a large one, that cannot be read from where the newest state says it lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// Its unit.
+    pub unit: Unit,
+    /// Its item.
+    pub path: ItemPath,
+    /// Which part of the content; `None` for all of it.
+    pub part: Option<u32>,
+    /// Where it should lie.
+    pub at: ContentRef,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its hash.
+    pub hash: Hash,
+}
+
+impl Broken {
+    /// The pieces of a file that lie in blocks.
+    pub(super) fn pieces(unit: &Unit, path: &ItemPath, row: &FileRow) -> Vec<Self> {
+        let piece = |part, at, size, hash| Self { unit: unit.clone(), path: path.clone(), part, at, size, hash };
+        match &row.content {
+            Content::Tiny(_) => Vec::new(),
+            Content::At(at) => vec![piece(None, *at, row.size, row.hash)],
+            Content::Parts(parts) => (0..)
+                .zip(&**parts)
+                .map(|(n, part)| piece(Some(n), ContentRef { block: part.block, sub: 0 }, part.size, part.hash))
+                .collect(),
+        }
+    }
+
+    /// As the row of a file that is this piece and nothing else.
+    pub(crate) fn row(&self) -> FileRow {
+        self.row_at(self.at)
+    }
+
+    /// The same, lying elsewhere.
+    pub(crate) fn row_at(&self, at: ContentRef) -> FileRow {
+        let (size, hash) = (self.size, self.hash);
+        let content = match self.part {
+            None => Content::At(at),
+            // All of its block, as a part has to be.
+            Some(_) => Content::Parts([Part { block: at.block, size, hash }].into()),
+        };
+        FileRow { executable: false, size, hash, content }
+    }
+}
+
+/// An object that no state that is kept refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orphan {
+    /// Its key below the namespace.
+    pub key: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// What becomes of it, and when.
+    pub what: &'static str,
+}

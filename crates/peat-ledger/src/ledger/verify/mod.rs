@@ -1,0 +1,110 @@
+//! Checking a ledger. Nothing is ever repaired or deleted here: `maintain/mend.rs` does that, by what is found here.
+
+mod flaw;
+mod log;
+mod names;
+mod state;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use peat_types::{Error, Kind, Result, Seq, Unit};
+
+use super::Ledger;
+use super::log as listing;
+use crate::model::{Segment, UnitRow};
+
+pub use flaw::{Broken, Flaw, Orphan};
+
+/// Result of a verification.
+#[derive(Clone, Debug, Default)]
+pub struct Verified {
+    /// Entries looked at.
+    pub entries: u64,
+    /// Packs that are there and needed.
+    pub packs: u64,
+    /// Contents hashed (contents only).
+    pub contents: u64,
+    /// What is wrong.
+    pub findings: Vec<Flaw>,
+    /// Contents of the newest state that cannot be read from where they lie. Each is among the findings, too.
+    pub broken: Vec<Broken>,
+    /// Packs of contents that are missing, or are not as long as the pack table says.
+    pub spoilt: Vec<Segment>,
+    /// Objects that nothing needs: nothing is wrong with that, they go by themselves.
+    pub orphans: Vec<Orphan>,
+}
+
+/// How hard to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Depth {
+    /// Objects by name and size: a few listings and reads, however large the ledger is.
+    Names,
+    /// Every entry and every page of the newest state, and that all they refer to is there.
+    References,
+    /// Every content, too, and what older states that are kept under a name, or are the oldest, refer to.
+    Contents,
+}
+
+/// What an entry says of a unit that no later one changed.
+struct Changed {
+    seq: Seq,
+    row: UnitRow,
+}
+
+struct Check<'a> {
+    ledger: &'a Ledger,
+    depth: Depth,
+    out: Verified,
+    /// Sizes of all objects that others may point into.
+    sizes: BTreeMap<Segment, u64>,
+    /// Units that the entries from K on changed.
+    changed: BTreeMap<Unit, Changed>,
+    /// Whether every entry from K on was read.
+    whole: bool,
+    /// Packs that the newest state refers to.
+    needed: BTreeSet<Segment>,
+}
+
+pub(super) async fn verify(ledger: &Ledger, depth: Depth) -> Result<Verified> {
+    let mut check = Check {
+        ledger,
+        depth,
+        out: Verified::default(),
+        sizes: BTreeMap::new(),
+        changed: BTreeMap::new(),
+        whole: true,
+        needed: BTreeSet::new(),
+    };
+    let Some(head) = check.log().await? else { return Ok(check.out) };
+    let Some(packs) = check.packs(&head).await? else { return Ok(check.out) };
+    check.leftovers(&head, &packs).await?;
+    if depth == Depth::Names {
+        return Ok(check.out);
+    }
+    check.head(&head, &packs).await?;
+    check.spoilt(&packs);
+    if depth == Depth::Contents {
+        let pinned = head.root.pins.iter().map(|(_, seq)| *seq);
+        for seq in pinned.chain([head.root.floor]).filter(|seq| *seq != head.seq).collect::<BTreeSet<_>>() {
+            check.older(seq).await?;
+        }
+    }
+    Ok(check.out)
+}
+
+impl Check<'_> {
+    fn find(&mut self, object: impl Into<String>, what: impl Into<String>, remedy: impl Into<String>) {
+        self.out.findings.push(Flaw::new(object, what, remedy));
+    }
+
+    /// What is unreadable is a finding; a store that does not answer is an error.
+    fn note(&mut self, flaw: Flaw, error: Error) -> Result<()> {
+        if !matches!(error.kind(), Kind::Damaged | Kind::NotFound | Kind::Unsupported) {
+            return Err(error);
+        }
+        let update = (error.kind() == Kind::Unsupported).then(|| error.hints().first().cloned()).flatten();
+        let remedy = update.unwrap_or(flaw.remedy);
+        self.out.findings.push(Flaw { what: error.chain().join(": "), remedy, ..flaw });
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! Objects by name: the packs of the table, and what nothing needs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use peat_objects::{List, Listed, Pages as Listing};
+use peat_types::{PackId, Result, Seq};
+
+use super::flaw::{Flaw, LET_GO, Orphan, RESTORE};
+use super::{Check, listing};
+use crate::format;
+use crate::ledger::key;
+use crate::ledger::pages::{NoCache, Pages};
+use crate::model::{Segment, State};
+
+const NEXT: &str = "goes with the next collection: 'peat datastore gc'";
+const LATER: &str =
+    "may still become part of the ledger; if not, it goes with a collection some two days after it was written";
+
+/// Folder of what a trial of the store writes.
+const PROBE: &str = "probe/";
+
+/// A pack of the table.
+pub(super) struct InTable {
+    pub(super) dropped: bool,
+    pub(super) base: Seq,
+    pub(super) id: PackId,
+    pub(super) row: format::PackRow,
+}
+
+impl InTable {
+    pub(super) fn segment(&self) -> Segment {
+        Segment::Pack(self.base, self.id)
+    }
+}
+
+impl Check<'_> {
+    /// The pack table, compared with the packs that are there. `None` when it cannot be read.
+    pub(super) async fn packs(&mut self, head: &State) -> Result<Option<Vec<InTable>>> {
+        let pages = Pages::new(self.ledger, &NoCache);
+        let read = match pages.prefetch_trees(head.root.packs.into_iter().collect()).await {
+            Ok(()) => format::packs(head, &pages).await,
+            Err(error) => Err(error),
+        };
+        let rows = match read {
+            Ok(rows) => rows,
+            Err(error) => {
+                let object = self.bad_page(head.root.packs).await.unwrap_or_else(|| key::log(head.seq));
+                let remedy = format!("it holds the table of all packs: {RESTORE}");
+                self.note(Flaw::new(object, "", remedy), error)?;
+                return Ok(None);
+            }
+        };
+        for listed in listing::list_all(self.ledger, key::PACK).await? {
+            match key::pack_segment(&listed.key) {
+                Some(segment) => {
+                    self.sizes.insert(segment, listed.size);
+                }
+                None => self.foreign(listed.key),
+            }
+        }
+        let table: Vec<InTable> =
+            rows.into_iter().map(|(dropped, base, id, row)| InTable { dropped, base, id, row }).collect();
+        for pack in &table {
+            let what = match self.sizes.get(&pack.segment()) {
+                Some(size) if *size == pack.row.size => {
+                    self.out.packs += 1;
+                    continue;
+                }
+                Some(size) => format!("has {size} bytes, the pack table says {}", pack.row.size),
+                // States before it was dropped are no longer kept.
+                None if pack.dropped && pack.row.seq <= head.root.floor => continue,
+                None => "is missing".to_owned(),
+            };
+            let object = key::pack(pack.base, pack.id);
+            let flaw = if pack.dropped {
+                let what = format!("{what}; states before entry {} need it", pack.row.seq);
+                Flaw { past: true, ..Flaw::new(object, what, LET_GO) }
+            } else {
+                let remedy = format!("'peat doctor --repair' puts back what it finds copies of; else {RESTORE}");
+                Flaw::new(object, what, remedy)
+            };
+            self.out.findings.push(flaw);
+        }
+        Ok(Some(table))
+    }
+
+    /// Objects that nothing refers to, and what does not belong here.
+    pub(super) async fn leftovers(&mut self, head: &State, table: &[InTable]) -> Result<()> {
+        let known: BTreeSet<Segment> = table.iter().map(InTable::segment).collect();
+        let root = &head.root;
+        let mut orphans: BTreeMap<String, Orphan> = BTreeMap::new();
+        let mut orphan = |key: String, size: u64, what: &'static str| {
+            orphans.insert(key.clone(), Orphan { key, size, what });
+        };
+        for (segment, size) in &self.sizes {
+            match segment {
+                Segment::Log(seq) if *seq < root.keep => orphan(key::log(*seq), *size, NEXT),
+                Segment::Pack(base, id) if !known.contains(segment) => {
+                    orphan(key::pack(*base, *id), *size, if *base <= root.horizon { NEXT } else { LATER });
+                }
+                _ => {}
+            }
+        }
+        let mut foreign = Vec::new();
+        for prefix in [key::TX, key::BEAT] {
+            for Listed { key, size, .. } in listing::list_all(self.ledger, prefix).await? {
+                let base = match key::tx_parts(&key) {
+                    Some((base, _)) => Some(base),
+                    None => key::beat_parts(&key).map(|(base, _)| base),
+                };
+                match base {
+                    Some(base) => orphan(key, size, if base <= root.horizon { NEXT } else { LATER }),
+                    None => foreign.push(key),
+                }
+            }
+        }
+        let mut pages = Listing::new(&*self.ledger.store, List { delimiter: true, ..List::default() });
+        while let Some(page) = pages.next().await? {
+            foreign.extend(page.keys.into_iter().map(|listed| listed.key).filter(|name| name != key::NS));
+            let ours = [key::LOG, key::PACK, key::TX, key::BEAT, PROBE];
+            if page.prefixes.iter().any(|name| name == PROBE) {
+                let what = "was left by a trial of the store, where nothing may be deleted: it may be removed";
+                self.out.orphans.push(Orphan { key: PROBE.to_owned(), size: 0, what });
+            }
+            foreign.extend(page.prefixes.into_iter().filter(|name| !ours.contains(&name.as_str())));
+        }
+        foreign.into_iter().for_each(|key| self.foreign(key));
+        self.out.orphans.extend(orphans.into_values());
+        Ok(())
+    }
+
+    /// Packs that are not what the table says; some of them the newest state does not need.
+    pub(super) fn spoilt(&mut self, table: &[InTable]) {
+        let live =
+            table.iter().filter(|pack| !pack.dropped && !pack.row.metadata).map(|pack| (pack.segment(), pack.row));
+        let spoilt: Vec<Segment> =
+            live.filter(|(at, row)| self.sizes.get(at) != Some(&row.size)).map(|(at, _)| at).collect();
+        let idle: BTreeSet<String> =
+            spoilt.iter().filter(|at| !self.needed.contains(at)).map(|at| key::segment(*at)).collect();
+        for flaw in self.out.findings.iter_mut().filter(|flaw| idle.contains(&flaw.object)) {
+            flaw.what.push_str("; the newest state does not need it");
+            "'peat doctor --repair' drops it from the table".clone_into(&mut flaw.remedy);
+        }
+        self.out.spoilt = spoilt;
+    }
+}

@@ -1,0 +1,302 @@
+//! L1 and L2: everything that a state leads to is there and adds up, and every content has its hash.
+
+use std::collections::BTreeSet;
+
+use peat_types::{ItemPath, Result, Seq, Unit};
+use setsum::Setsum;
+
+use super::flaw::{Broken, Flaw, LET_GO, PUT_AGAIN, RESTORE};
+use super::names::InTable;
+use super::{Check, Depth};
+use crate::format::{self, PageSource};
+use crate::ledger::pages::{NoCache, Pages};
+use crate::ledger::{contents, key};
+use crate::model::{FileRow, Rank, Ref, Segment, State, UnitRow};
+
+/// Units whose tables are read together.
+const TOGETHER: usize = 512;
+/// Contents read and hashed together.
+const BATCH: u64 = 32 << 20;
+
+/// A page that is missing or damaged: the table behind it has to come from somewhere else.
+const REBUILD: &str = "'peat doctor --repair' builds the table again from the log where that reaches back far enough; else restore the \
+     object from a backup";
+const DEFECT: &str =
+    "report this as a defect, with what 'peat ledger cat <key>' shows of it; contents are not concerned";
+
+type Files = Vec<(Rank, ItemPath, FileRow)>;
+
+/// Files, bytes and setsum.
+type Sums = (u64, u64, Setsum);
+
+impl<'a> Check<'a> {
+    /// Key of the object that holds the first page of a tree which cannot be read.
+    pub(super) async fn bad_page(&self, root: Option<Ref>) -> Option<String> {
+        let pages = Pages::new(self.ledger, &NoCache);
+        let mut open: Vec<Ref> = root.into_iter().collect();
+        while let Some(at) = open.pop() {
+            match pages.page(&at).await.and_then(|record| format::page_children(&record, &at)) {
+                Ok(children) => open.extend(children),
+                Err(_) => return Some(key::segment(at.segment)),
+            }
+        }
+        None
+    }
+
+    /// What is wrong with a reference: its object is not there, or too short.
+    fn resolves(&self, at: &Ref) -> Result<(), String> {
+        let end = at.off.saturating_add(u64::from(at.len));
+        match self.sizes.get(&at.segment) {
+            Some(size) if end <= *size => Ok(()),
+            Some(size) => Err(format!("has {size} bytes, and {end} are needed")),
+            None => Err("is missing".to_owned()),
+        }
+    }
+
+    /// The same for the newest state, whose references also must lie where nobody may delete.
+    fn stays(&self, at: &Ref, head: &State, live: &BTreeSet<Segment>) -> Result<(), String> {
+        self.resolves(at)?;
+        let kept = match at.segment {
+            Segment::Log(seq) => seq >= head.root.minlog,
+            segment @ Segment::Pack(..) => live.contains(&segment),
+        };
+        if kept { Ok(()) } else { Err("may be removed, and is referred to".to_owned()) }
+    }
+
+    pub(super) async fn head(&mut self, head: &State, packs: &[InTable]) -> Result<()> {
+        let object = key::log(head.seq);
+        let pages = Pages::new(self.ledger, &NoCache);
+        let rows = match pages.directory(head).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                let bad = self.bad_page(head.root.directory).await.unwrap_or(object);
+                return self.note(Flaw::new(bad, "", format!("it holds the list of all models: {RESTORE}")), error);
+            }
+        };
+        let live: BTreeSet<Segment> = packs.iter().filter(|pack| !pack.dropped).map(InTable::segment).collect();
+        for at in pages.fetched() {
+            self.needed.insert(at.segment);
+            if let Err(what) = self.stays(&at, head, &live) {
+                self.find(key::segment(at.segment), format!("{what} by the list of all models"), RESTORE);
+            }
+        }
+        self.directory(&rows, head);
+        let (mut files, mut bytes, mut sum) = (0, 0, Setsum::default());
+        let mut complete = true;
+        for some in rows.chunks(TOGETHER) {
+            let pages = self.ahead(some).await;
+            for (unit, row) in some {
+                match self.unit(unit, row, (head, &live), &pages).await? {
+                    Some((unit_files, unit_bytes, unit_sum)) => {
+                        files += unit_files;
+                        bytes += unit_bytes;
+                        sum += unit_sum;
+                    }
+                    None => complete = false,
+                }
+            }
+        }
+        let root = &head.root;
+        let counted = (rows.len() as u64, files, bytes);
+        if complete && counted != (root.units, root.files, root.bytes) {
+            let said = (root.units, root.files, root.bytes);
+            let what = format!("counts (units, files, bytes) {said:?}, there are {counted:?}");
+            self.find(&object, what, DEFECT);
+        }
+        if complete && sum.digest() != root.setsum {
+            let remedy = "compare with a backup, files may have been lost: 'peat log' shows what was changed";
+            self.find(&object, "the sum over all files is wrong", remedy);
+        }
+        Ok(())
+    }
+
+    /// The directory against the entries: each says which units it changed.
+    fn directory(&mut self, rows: &[(Unit, UnitRow)], head: &State) {
+        let mut wrong = Vec::new();
+        for (unit, changed) in &self.changed {
+            let row = rows.binary_search_by(|(known, _)| known.cmp(unit)).ok().map(|at| &rows[at].1);
+            let what = match row {
+                None => format!("the directory does not list it, although entry {} changed it", changed.seq),
+                Some(row) if row.last_seq < changed.seq => {
+                    format!(
+                        "the directory has it as of entry {}, although entry {} changed it",
+                        row.last_seq, changed.seq
+                    )
+                }
+                Some(row)
+                    if row.last_seq == changed.seq
+                        && (row.files, row.bytes) != (changed.row.files, changed.row.bytes) =>
+                {
+                    format!(
+                        "the directory counts {} files of {} bytes, entry {} says {} of {}",
+                        row.files, row.bytes, changed.seq, changed.row.files, changed.row.bytes
+                    )
+                }
+                Some(_) => continue,
+            };
+            wrong.push(Flaw::new(key::log(head.seq), what, "'peat doctor --repair' takes it from the log").of(unit));
+        }
+        for (unit, row) in rows {
+            let known = self.changed.get(unit).map(|changed| changed.seq);
+            if self.whole && row.last_seq >= head.root.keep && known.is_none_or(|known| known < row.last_seq) {
+                let what = format!("the directory has it as of entry {}, which does not name it", row.last_seq);
+                wrong.push(Flaw::new(key::log(head.seq), what, DEFECT).of(unit));
+            }
+        }
+        self.out.findings.append(&mut wrong);
+    }
+
+    /// `None` when its table cannot be read.
+    async fn unit(
+        &mut self,
+        unit: &Unit,
+        row: &UnitRow,
+        (head, live): (&State, &BTreeSet<Segment>),
+        pages: &Pages<'_>,
+    ) -> Result<Option<Sums>> {
+        let (table, places) = match table(row, pages).await {
+            Ok(read) => read,
+            Err(error) => {
+                self.needed.extend(row.table.map(|at| at.segment));
+                let object = self.bad_page(row.table).await;
+                let object =
+                    object.unwrap_or_else(|| row.table.map_or_else(String::new, |at| key::segment(at.segment)));
+                self.note(Flaw::new(object, "", REBUILD).of(unit), error)?;
+                return Ok(None);
+            }
+        };
+        for at in &places {
+            self.needed.insert(at.segment);
+            if let Err(what) = self.stays(at, head, live) {
+                let flaw = Flaw::new(key::segment(at.segment), format!("{what} by the table of a model"), REBUILD);
+                self.out.findings.push(flaw.of(unit));
+            }
+        }
+        let mut sum = Setsum::default();
+        let mut sound = Vec::new();
+        for (_, path, file) in &table {
+            sum += format::setsum_of(unit, path, file);
+            for piece in Broken::pieces(unit, path, file) {
+                self.needed.insert(piece.at.block.segment);
+                match self.stays(&piece.at.block, head, live) {
+                    Ok(()) => sound.push(piece),
+                    Err(what) => self.broken(piece, what),
+                }
+            }
+        }
+        let (files, bytes) = (table.len() as u64, table.iter().map(|(_, _, file)| file.size).sum());
+        if (files, bytes) != (row.files, row.bytes) {
+            let what = format!("the directory counts {} files of {} bytes", row.files, row.bytes);
+            let what = format!("{what}, its table has {files} of {bytes}");
+            self.out.findings.push(Flaw::new(key::log(head.seq), what, DEFECT).of(unit));
+        }
+        if self.depth == Depth::Contents {
+            self.out.contents += table.len() as u64;
+            self.contents(sound).await?;
+        }
+        Ok(Some((files, bytes, sum)))
+    }
+
+    fn broken(&mut self, piece: Broken, what: String) {
+        let object = key::segment(piece.at.block.segment);
+        let what = match piece.part {
+            None => what,
+            Some(n) => format!("{what} (part {} of a large content)", n + 1),
+        };
+        let flaw = Flaw::new(object, what, PUT_AGAIN).of(&piece.unit);
+        self.out.findings.push(Flaw { path: Some(piece.path.clone()), ..flaw });
+        self.out.broken.push(piece);
+    }
+
+    /// Pages of the tables of some units, read together. What cannot be read fails again, and is named, with its unit.
+    async fn ahead(&self, units: &[(Unit, UnitRow)]) -> Pages<'a> {
+        let pages = Pages::new(self.ledger, &NoCache);
+        if let Err(error) = pages.prefetch_trees(units.iter().filter_map(|(_, row)| row.table).collect()).await {
+            tracing::debug!(%error, "the tables are read one by one");
+        }
+        pages
+    }
+
+    /// Whether everything that an older state which is kept refers to is there.
+    pub(super) async fn older(&mut self, seq: Seq) -> Result<()> {
+        let object = key::log(seq);
+        let past = |object, what: String| Flaw { past: true, ..Flaw::new(object, what, LET_GO) };
+        let Ok(Some(entry)) = self.ledger.entry(seq).await else {
+            // Named by the look at the log.
+            return Ok(());
+        };
+        let rows = match Pages::new(self.ledger, &NoCache).directory(&entry.state).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                let bad = self.bad_page(entry.state.root.directory).await.unwrap_or(object);
+                return self.note(past(bad, String::new()), error);
+            }
+        };
+        for some in rows.chunks(TOGETHER) {
+            let pages = self.ahead(some).await;
+            for (unit, row) in some {
+                match table(row, &pages).await {
+                    Ok((table, places)) => {
+                        let blocks = table.iter().flat_map(|(_, _, file)| file.content.blocks());
+                        let wrong = |at: Ref| self.resolves(&at).err().map(|what| (at.segment, what));
+                        let wrong: BTreeSet<_> = blocks.chain(places).filter_map(wrong).collect();
+                        for (segment, what) in wrong {
+                            let what = format!("{what}; the state of entry {seq} needs it");
+                            self.out.findings.push(past(key::segment(segment), what).of(unit));
+                        }
+                    }
+                    Err(error) => {
+                        let bad = self.bad_page(row.table).await.unwrap_or_else(|| object.clone());
+                        self.note(past(bad, String::new()).of(unit), error)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn contents(&mut self, pieces: Vec<Broken>) -> Result<()> {
+        let mut batch: Vec<Broken> = Vec::new();
+        let mut bytes = 0;
+        for piece in pieces {
+            bytes += piece.size;
+            batch.push(piece);
+            if bytes >= BATCH {
+                self.batch(std::mem::take(&mut batch)).await?;
+                bytes = 0;
+            }
+        }
+        self.batch(batch).await
+    }
+
+    async fn batch(&mut self, pieces: Vec<Broken>) -> Result<()> {
+        let rows: Vec<FileRow> = pieces.iter().map(Broken::row).collect();
+        if contents::contents(self.ledger, &rows.iter().collect::<Vec<_>>(), &[]).await.is_ok() {
+            return Ok(());
+        }
+        // One by one, so that every bad one is named.
+        for (piece, row) in pieces.into_iter().zip(&rows) {
+            if let Err(error) = contents::contents(self.ledger, &[row], &[]).await {
+                if !contents::is_lost(&error) {
+                    return Err(error);
+                }
+                self.broken(piece, error.chain().join(": "));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Files of a unit, and where the pages lie that say so.
+async fn table(row: &UnitRow, pages: &Pages<'_>) -> Result<(Files, BTreeSet<Ref>)> {
+    let (mut places, mut level) = (BTreeSet::new(), Vec::from_iter(row.table));
+    while !level.is_empty() {
+        let mut below = Vec::new();
+        for at in &level {
+            below.extend(format::page_children(&pages.page(at).await?, at)?);
+        }
+        places.extend(level);
+        level = below;
+    }
+    Ok((format::table(row, pages).await?, places))
+}
