@@ -9,11 +9,17 @@ mod acts;
 mod host;
 #[path = "schedules/judge.rs"]
 mod judge;
+#[path = "../../peat-ledger/tests/schedules/leases.rs"]
+#[allow(dead_code)] // shared with the schedules of the ledger
+mod leases;
 #[path = "schedules/planner.rs"]
 mod planner;
 #[path = "../../peat-ledger/tests/schedules/replay.rs"]
 #[allow(dead_code)] // shared with the schedules of the ledger
 mod replay;
+#[path = "../../peat-ledger/tests/schedules/view.rs"]
+#[allow(dead_code)] // shared with the schedules of the ledger
+mod view;
 #[path = "schedules/world.rs"]
 mod world;
 

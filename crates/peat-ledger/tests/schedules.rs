@@ -3,12 +3,18 @@
 //! below. See `docs/design/008-simulation.md`.
 #![allow(clippy::expect_used, clippy::large_futures)] // a test
 
+#[path = "schedules/holder.rs"]
+mod holder;
 #[path = "schedules/keeper.rs"]
 mod keeper;
+#[path = "schedules/leases.rs"]
+mod leases;
 #[path = "schedules/reader.rs"]
 mod reader;
 #[path = "schedules/replay.rs"]
 mod replay;
+#[path = "schedules/view.rs"]
+mod view;
 #[path = "schedules/world.rs"]
 mod world;
 #[path = "schedules/writer.rs"]
@@ -56,6 +62,10 @@ fn scoped(world: World, machine: Machine) -> Pin<Box<dyn Future<Output = ()> + S
 
 fn keeper(world: World, machine: Machine) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(keeper::keeper(world, machine, 4))
+}
+
+fn holder(world: World, machine: Machine) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(holder::holder(world, machine, 4))
 }
 
 /// Every eighth seed, from this one on: what a killed process sent lands while the next one tries again.
@@ -116,7 +126,12 @@ fn ages(script: &Script, verbose: bool, mutation: Option<Mutation>) -> Ran {
     let faults = Faults { lag: 0.0, ..faults };
     let (writers, units) = (2 + dice.below(2), 2 + usize::try_from(dice.below(3)).expect("small"));
     let units = if script.seed % 5 == SLEEPERS { 8 } else { units };
-    let actors: Vec<(_, Actor)> = vec![("k0", keeper), ("k1", keeper), ("k2", keeper), ("f", follower), ("s", scoped)];
+    // Now and then everybody is at the same unit.
+    let units = if dice.below(4) == 0 { 1 } else { units };
+    let mut actors: Vec<(_, Actor)> =
+        vec![("k0", keeper), ("k1", keeper), ("k2", keeper), ("f", follower), ("s", scoped)];
+    let holders: [(_, Actor); 2] = [("h0", holder), ("h1", holder)];
+    actors.extend(holders.into_iter().take(usize::try_from(dice.below(3)).expect("small")));
     play(script, verbose, mutation, Stage { faults, units, writers, lives: 5, actors, collects: true })
 }
 
@@ -200,7 +215,19 @@ fn every_schedule_of_ages_keeps_what_is_kept() {
     explore::show(&counts);
     explore::all_happened(
         &counts,
-        &["checkpoint", "packs dropped", "garbage deleted", "change that cannot be told", "pins changed", "purge"],
+        &[
+            "checkpoint",
+            "packs dropped",
+            "garbage deleted",
+            "change that cannot be told",
+            "pins changed",
+            "purge",
+            "lease taken",
+            "lease taken over",
+            "run ended",
+            "end refused",
+            "two processes of one journal",
+        ],
     );
 }
 

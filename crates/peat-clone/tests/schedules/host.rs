@@ -11,7 +11,7 @@ use peat_types::{ChangeId, Error, Namespace, Result, Seq, Unit};
 
 use super::acts::Actor;
 use super::planner::Appender;
-use super::replay::{File, files_digest};
+use super::view::{File, files_digest};
 use super::world::{World, lock, params};
 
 /// One machine and its folder.

@@ -1,11 +1,12 @@
 //! Verification finds what is wrong and names it.
 
-use peat_ledger::{Flaw, LogQuery, Params};
+use bytes::Bytes;
+use peat_ledger::{Flaw, LogQuery, Params, State, format};
 use peat_objects::{Range, Store};
-use peat_types::Seq;
+use peat_types::{CloneId, EntryId, InstanceId, PackId, Seq, TxId, Unit};
 
-use super::bench::{Bench, log_key};
-use super::checkpoint::{checkpoint, forced};
+use super::bench::{Bench, RawPages, log_key};
+use super::checkpoint::{checkpoint, forced, sync};
 
 async fn sound() -> Bench {
     let mut bench = Bench::with(Params { inline_file: 2000, ..Params::default() }).await;
@@ -65,6 +66,127 @@ async fn what_is_missing_or_damaged_is_named() {
     assert!(findings(&bench, false).await.iter().any(|flaw| flaw.object == pack && flaw.what.contains("missing")));
 }
 
+/// What somebody with a defect makes of a state.
+type Defect = fn(&mut State);
+
+/// An entry of somebody with a defect: built on the newest state as `change` leaves that.
+async fn forge(bench: &mut Bench, change: impl FnOnce(&mut State)) -> Seq {
+    let draft = bench.draft("model/0", &[("data/forged", b"a change like any other")]).await;
+    let mut state = bench.state.clone();
+    change(&mut state);
+    let (params, pages) = (bench.ledger.info().params.clone(), RawPages(bench.memory.clone()));
+    let mut id = || unreachable!("small");
+    let section = format::plan(&draft, &bench.state, &params, &pages, &mut id).await.expect("plan");
+    let writer = format::Writer {
+        clone: CloneId::random(&bench.env),
+        instance: InstanceId::random(&bench.env),
+        time: bench.env.now(),
+    };
+    let entry = EntryId::random(&bench.env);
+    let (body, _) = format::build_entry(&state, &[section], entry, writer, &params, &pages).await.expect("build");
+    let seq = state.seq.next();
+    bench.memory.create(&log_key(seq), body).await.expect("create");
+    seq
+}
+
+fn has(found: &[Flaw], object: &str, unit: Option<&str>, what: &str) -> bool {
+    found
+        .iter()
+        .any(|flaw| flaw.object == object && flaw.unit.as_ref().map(Unit::as_str) == unit && flaw.what.contains(what))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_loses_a_row_of_the_directory_is_named_with_the_unit() {
+    let mut bench = sound().await;
+    let old = bench.state.root.directory;
+    bench.put("model/late", &[("data/1", &[1; 500])]).await;
+    let seq = forge(&mut bench, |state| state.root.directory = old).await;
+    let found = findings(&bench, false).await;
+    assert!(has(&found, &log_key(seq), Some("model/late"), "does not list it, although entry 7"), "{found:?}");
+    assert!(has(&found, &log_key(seq), None, "counts (units, files, bytes)"), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_entry_says_of_the_log_before_it_is_checked() {
+    let cases: [(Defect, &str); 6] = [
+        (|state| state.ring.entries.clear(), "its ring"),
+        (|state| state.root.tail += 5, "bytes of the log since the last checkpoint"),
+        (|state| state.root.files += 1, "counts (units, files, bytes)"),
+        (|state| state.root.setsum = [0; 32], "the sum over all files"),
+        (|state| state.root.minlog = Seq(0), "a horizon went back"),
+        (|state| state.hash = [7; 16], "does not follow the entry before it"),
+    ];
+    for (change, what) in cases {
+        let mut bench = sound().await;
+        checkpoint(&bench.ledger, &forced()).await;
+        sync(&mut bench).await;
+        let seq = forge(&mut bench, change).await;
+        let found = findings(&bench, false).await;
+        assert!(has(&found, &log_key(seq), None, what), "{what}: {found:?}");
+        assert!(found.iter().all(|flaw| !flaw.remedy.is_empty()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_cut_off_or_damaged_in_a_page_is_named_with_those_who_need_it() {
+    let mut bench = sound().await;
+    checkpoint(&bench.ledger, &forced()).await;
+    sync(&mut bench).await;
+    let sound_bytes: Vec<(String, Bytes)> = {
+        let mut all = Vec::new();
+        for key in bench.memory.keys() {
+            let bytes = bench.memory.get(&key, Range::All).await.expect("get").expect("there").bytes;
+            all.push((key, bytes));
+        }
+        all
+    };
+    for (key, bytes) in sound_bytes.iter().filter(|(key, _)| key != "ns.json") {
+        bench.memory.put(key, bytes.slice(..bytes.len() - 1)).await.expect("put");
+        let found = findings(&bench, true).await;
+        assert!(found.iter().any(|flaw| flaw.object == *key), "{key} is cut off: {found:?}");
+        let names = bench.ledger.inventory().await.expect("looked").findings;
+        let newest = *key == log_key(bench.state.seq);
+        assert!(newest || key.starts_with("log/") || names.iter().any(|flaw| flaw.object == *key), "{key}: {names:?}");
+        bench.memory.put(key, bytes.clone()).await.expect("put");
+        if let Ok(pack) = format::decode_pack(bytes) {
+            // The last page of a checkpoint is the root of a tree; the first is a table of some model.
+            for at in pack.pages.iter().take(1) {
+                spoil(&bench, key, usize::try_from(at.off).expect("small") + at.len as usize - 1).await;
+                let found = findings(&bench, false).await;
+                assert!(found.iter().any(|flaw| flaw.object == *key && flaw.unit.is_some()), "{key}: {found:?}");
+                bench.memory.put(key, bytes.clone()).await.expect("put");
+            }
+        }
+    }
+    assert_eq!(findings(&bench, true).await, [], "all is as it was");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_foreign_is_a_finding_and_what_nobody_needs_is_not() {
+    let bench = sound().await;
+    let id = PackId::random(&bench.env);
+    let tx = TxId::random(&bench.env);
+    let (pack, staged) = (format!("pack/{:016x}-{id}", 3), format!("tx/{}-{tx}", Seq(3).inverted()));
+    for key in [&pack, &staged] {
+        bench.memory.put(key, Bytes::from_static(b"left over")).await.expect("put");
+    }
+    let seen = bench.ledger.inventory().await.expect("looked");
+    assert!(seen.findings.is_empty(), "{:?}", seen.findings);
+    let orphans: Vec<_> = seen.orphans.iter().map(|orphan| orphan.key.as_str()).collect();
+    assert_eq!(orphans, [pack.as_str(), staged.as_str()]);
+    assert!(seen.orphans[0].what.contains("may still become part of the ledger"), "H is 0: {:?}", seen.orphans);
+    let foreign = ["log/notes", "pack/mine", "tx/x", "beat/y", "notes.txt", "old/backup"];
+    for key in foreign {
+        bench.memory.put(key, Bytes::from_static(b"mine")).await.expect("put");
+    }
+    let found = bench.ledger.inventory().await.expect("looked").findings;
+    for key in foreign {
+        let named = if key == "old/backup" { "old/" } else { key };
+        assert!(has(&found, named, None, "does not belong to the ledger"), "{key}: {found:?}");
+    }
+    assert_eq!(found.len(), foreign.len());
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_log_reads_newest_first_and_every_object_as_json() {
     let bench = sound().await;
@@ -89,6 +211,6 @@ async fn tables_of_many_units_are_verified_in_few_reads() {
     let verified = bench.ledger.verify(false).await.expect("verified");
     assert!(verified.findings.is_empty(), "{:?}", verified.findings);
     let (requests, _) = bench.used(&mark);
-    // ns.json, two listings, the head, directory, packs and tables.
-    assert!(requests <= verified.entries + 8, "{requests} requests for {} entries", verified.entries);
+    // ns.json, five listings, the head, directory, packs and tables.
+    assert!(requests <= verified.entries + 11, "{requests} requests for {} entries", verified.entries);
 }

@@ -8,7 +8,8 @@ use peat_ledger::{Follow, Ledger, State};
 use peat_testkit::sim::{Machine, Process};
 use peat_types::{Result, Seq, Unit};
 
-use super::replay::{File, MapCache, View, files_digest};
+use super::replay::MapCache;
+use super::view::{File, View, files_digest};
 use super::world::{World, lock};
 
 /// Several tasks of one process follow the whole log, with one position between them.

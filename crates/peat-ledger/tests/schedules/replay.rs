@@ -1,22 +1,20 @@
 //! What the log says, replayed by the simplest code that can: the judge of everything else.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
 use peat_ledger::format::PageSource;
-use peat_ledger::{
-    Entry, FileRow, Ledger, OpRecord, PageCache, Rank, Ref, Root, Segment, State, TxHead, TxKind, UnitOps, format,
-};
+use peat_ledger::{Entry, Ledger, PageCache, Ref, Root, Segment, State, TxHead, TxKind, UnitOps, format};
 use peat_objects::{MemoryStore, Range, Store};
 use peat_testkit::sim::Wrote;
-use peat_types::{
-    ChangeId, CloneId, Env, Error, Hash, InstanceId, ItemPath, PackId, Result as PeatResult, Seq, TxId, Unit,
-};
+use peat_types::{ChangeId, CloneId, Env, Error, InstanceId, PackId, Result as PeatResult, Seq, TxId, Unit};
 use setsum::Setsum;
+
+use super::leases::Leases;
+use super::view::{File, View, files_digest, part_digest};
 
 /// A cache of pages that keeps everything.
 #[derive(Debug, Default)]
@@ -43,96 +41,6 @@ pub fn raw(store: &MemoryStore, env: &Env) -> Result<Ledger, String> {
     let (clone, instance) = (CloneId::from_bytes([0; 16]), InstanceId::from_bytes([0; 16]));
     let ledger = at_once(Ledger::open(Arc::new(store.clone()), env, clone, instance), "ns.json")?;
     ledger.ok_or_else(|| "A10: ns.json is missing".to_owned())
-}
-
-/// A file as replayed.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct File {
-    pub rank: Rank,
-    pub size: u64,
-    pub hash: Hash,
-    pub executable: bool,
-}
-
-impl File {
-    pub fn of(rank: Rank, row: &FileRow) -> Self {
-        Self { rank, size: row.size, hash: row.hash, executable: row.executable }
-    }
-
-    fn setsum(&self, unit: &Unit, path: &ItemPath) -> Setsum {
-        let content = peat_ledger::Content::Tiny(Bytes::new());
-        format::setsum_of(
-            unit,
-            path,
-            &FileRow { executable: self.executable, size: self.size, hash: self.hash, content },
-        )
-    }
-}
-
-/// Files of one unit.
-pub type Files = BTreeMap<ItemPath, File>;
-
-/// All units, as far as somebody has read.
-#[derive(Clone, Debug, Default)]
-pub struct View {
-    pub units: BTreeMap<Unit, Files>,
-}
-
-/// What a row replaced, and what it is now.
-type Changed<'a> = (&'a Unit, ItemPath, Option<File>, Option<File>);
-
-impl View {
-    pub fn apply(&mut self, entry: &Entry) -> Result<(), String> {
-        entry.ops.iter().flatten().try_for_each(|unit| self.apply_unit(unit, &mut |_| Ok(())))
-    }
-
-    fn apply_unit<'a>(
-        &mut self,
-        changed: &'a UnitOps,
-        see: &mut dyn FnMut(Changed<'a>) -> Result<(), String>,
-    ) -> Result<(), String> {
-        let files = self.units.entry(changed.unit.clone()).or_default();
-        for op in &changed.ops {
-            let (path, before, after) = match op {
-                OpRecord::Put(path, rank, row) => {
-                    let file = File::of(*rank, row);
-                    (path, files.insert(path.clone(), file.clone()), Some(file))
-                }
-                OpRecord::Delete(path) => {
-                    let file = files.remove(path).ok_or_else(|| format!("A4: {path} is deleted but was not there"))?;
-                    (path, Some(file), None)
-                }
-                OpRecord::Rank(path, rank) => {
-                    let file = files.get_mut(path).ok_or_else(|| format!("A4: {path} is ranked but was not there"))?;
-                    let before = file.clone();
-                    file.rank = *rank;
-                    (path, Some(before), Some(file.clone()))
-                }
-            };
-            see((&changed.unit, path.clone(), before, after))?;
-        }
-        Ok(())
-    }
-
-    pub fn digest(&self) -> u64 {
-        let parts = self.units.iter().map(|(unit, files)| part_digest(unit, files_digest(files), files.is_empty()));
-        parts.fold(0, u64::wrapping_add)
-    }
-}
-
-pub fn files_digest(files: &Files) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for (path, file) in files {
-        (path.as_str(), file).hash(&mut hasher);
-    }
-    hasher.finish()
-}
-
-/// What one unit adds to the digest of a view.
-fn part_digest(unit: &Unit, files: u64, empty: bool) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (unit.as_str(), files).hash(&mut hasher);
-    if empty { 0 } else { hasher.finish() }
 }
 
 /// What became of a pack that an entry introduced.
@@ -201,6 +109,8 @@ pub struct Replay {
     /// Packs that an entry introduced.
     packs: BTreeMap<(Seq, PackId), Pack>,
     cache: MapCache,
+    /// Judged in the ledger's own schedules; clones have rules of their own for who may free a lease.
+    pub leases: Option<Leases>,
 }
 
 macro_rules! ensure {
@@ -377,6 +287,11 @@ impl Replay {
         }
         let body = at_once(store.get(key, Range::All), key)?.ok_or_else(|| format!("A10: {key} is missing"))?.bytes;
         let entry = format::decode_entry(seq, &body).map_err(|e| format!("A1: {key} cannot be decoded: {e:?}"))?;
+        if let Some(leases) = &mut self.leases
+            && leases.apply(store, env, &entry)? > 0
+        {
+            self.see("lease changed");
+        }
         self.apply(&entry)?;
         self.compare(store, env, &entry)?;
         // (The author says which process a transaction is of.)

@@ -8,6 +8,7 @@ use peat_ledger::{Ledger, NewLedger, Params};
 use peat_testkit::sim::{Process, Sim, SimClock};
 use peat_types::{ChangeId, CloneId, Env, Error, InstanceId, Kind, Mutation, Namespace, Result, Seq, TxId, Unit};
 
+use super::leases::Leases;
 use super::replay::Replay;
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -41,6 +42,7 @@ impl World {
     pub fn new(sim: &Sim, units: usize, mutation: Option<Mutation>, collects: bool) -> Self {
         let units = (0..units).map(|n| format!("model/{n}").parse().expect("unit")).collect();
         let judge = Arc::<Mutex<Judge>>::default();
+        lock(&judge).replay.leases = Some(Leases::default());
         let watching = judge.clone();
         let env = Env::seeded(Arc::new(SimClock::new(Duration::ZERO, 0)), 0, []);
         let counting = sim.clone();
@@ -56,13 +58,19 @@ impl World {
     /// A handle of the ledger in a process; it is created if it is not there.
     pub async fn ledger(&self, process: &Process) -> Result<Ledger> {
         let env = process.env();
+        self.ledger_as(process, CloneId::random(env), InstanceId::random(env)).await
+    }
+
+    /// The same, for a process that says who it is.
+    pub async fn ledger_as(&self, process: &Process, clone: CloneId, instance: InstanceId) -> Result<Ledger> {
+        let env = process.env();
         let new = NewLedger {
             namespace: Namespace::default(),
             owner: "repo".to_owned(),
             params: Params { fresh_ms: if self.collects { 0 } else { params().fresh_ms }, ..params() },
             probe: serde_json::Value::Null,
         };
-        Ledger::create(process.store(), env, new, CloneId::random(env), InstanceId::random(env)).await
+        Ledger::create(process.store(), env, new, clone, instance).await
     }
 
     /// Whether an error only says that somebody was too slow for a collector that keeps states for moments.

@@ -1,5 +1,6 @@
 //! A machine that makes changes, keeps them in a journal that survives its processes, and settles what they left.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,9 +30,27 @@ pub struct Disk {
     rows: Vec<Row>,
     state: Option<State>,
     cache: Arc<MapCache>,
+    /// Changes that a living process is working on.
+    locked: BTreeSet<ChangeId>,
 }
 
-/// Several processes of one machine, one after the other.
+/// The lock of a row. It goes with the process, however that ends.
+struct Lock<'a>(&'a Mutex<Disk>, ChangeId);
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        lock(self.0).locked.remove(&self.1);
+    }
+}
+
+/// The row of a change as it is now, unless somebody else works on it.
+fn take(disk: &Mutex<Disk>, change: ChangeId) -> Option<(Lock<'_>, Row)> {
+    let mut held = lock(disk);
+    let row = held.rows.iter().find(|row| row.change == change)?.clone();
+    held.locked.insert(change).then(|| (Lock(disk, change), row))
+}
+
+/// Several processes of one machine, one after the other, and now and then two at once on one journal.
 pub async fn machine(world: World, machine: Machine, disk: Arc<Mutex<Disk>>, lives: u64) {
     for life in 0..lives {
         let process = machine.process(life, world.mutation);
@@ -40,7 +59,20 @@ pub async fn machine(world: World, machine: Machine, disk: Arc<Mutex<Disk>>, liv
         }
         let changes = 1 + process.below(3);
         let pause = process.below(1000);
-        let done = process.run(session(&world, &process, &disk, changes)).await;
+        let beside = process.maybe(0.3, "with another process beside it").then(|| {
+            world.sim.count("two processes of one journal");
+            machine.process(format_args!("{life}b"), world.mutation)
+        });
+        let other = async {
+            let Some(process) = &beside else { return };
+            if process.part("starts") {
+                world.sim.sleep(Duration::from_millis(process.below(300))).await;
+                if let Some(Err(error)) = process.run(session(&world, process, &disk, 1)).await {
+                    explain(&world, process, &error);
+                }
+            }
+        };
+        let (done, ()) = tokio::join!(process.run(session(&world, &process, &disk, changes)), other);
         if let Some(Err(error)) = done {
             explain(&world, &process, &error);
         }
@@ -76,7 +108,9 @@ async fn session(world: &World, process: &Process, disk: &Arc<Mutex<Disk>>, chan
     let mut at = At::new(world, process, disk, &ledger).await?;
     let left: Vec<Row> = lock(disk).rows.clone();
     for row in left {
-        at.carry_out(row).await?;
+        if let Some((_lock, row)) = take(disk, row.change) {
+            at.carry_out(row).await?;
+        }
     }
     // One after the other, or at the same time, as tasks of one process.
     if process.chance(0.5) {
@@ -118,7 +152,8 @@ impl At<'_> {
             since.push(self.seq(unit).await?);
         }
         let row = Row { change, units, size, since, attempt: None };
-        lock(self.disk).rows.push(row.clone());
+        lock(self.disk).rows.push(row);
+        let Some((_lock, row)) = take(self.disk, change) else { return Ok(()) };
         world.made(change);
         env.step("journalled").await;
         if process.maybe(0.1, "does not wait for it") {
