@@ -124,7 +124,8 @@ ci() {
     grep -q "^${test^^} " "$log" || die "the suite '$test' did not run against the server"
   done
   [ -n "${REFUSED:-}" ] || PEAT_STORY_RUNS="${PEAT_STORY_RUNS:-200}" \
-    cargo test --workspace --locked -- together:: same_model:: reports::
+    cargo test --workspace --locked -- --test-threads 4 \
+    together:: same_model:: reports:: relocating:: syncing:: naming:: rights:: tending:: keeping::
 }
 
 main() {

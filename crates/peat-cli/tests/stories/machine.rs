@@ -57,10 +57,40 @@ impl Shop {
         &self.url
     }
 
+    /// The words that set up a store of this service.
+    pub fn setup(&self, url: &str, more: &[&str]) -> Vec<String> {
+        let mut args = vec!["datastore", "setup", url];
+        if url.starts_with("s3://") {
+            args.push("--path-style");
+        }
+        let endpoint = self.vars.iter().find(|(name, _)| name.starts_with("AWS_ENDPOINT_URL"));
+        if let Some((_, endpoint)) = endpoint.filter(|_| url.starts_with("s3://")) {
+            args.extend(["--endpoint", endpoint]);
+        }
+        args.into_iter().chain(more.iter().copied()).map(str::to_owned).collect()
+    }
+
+    /// Another prefix beside this one.
+    pub fn beside(&self, name: &str) -> String {
+        format!("{}-{name}", self.url)
+    }
+
+    /// Puts an object at the root of a store, as somebody else does.
+    pub fn put(&self, url: &str, key: &str, body: &str) {
+        let env = peat_types::Env::system(self.vars.clone());
+        let url: peat_objects::StoreUrl = url.parse().unwrap();
+        let store = peat_objects::open(&url, &peat_objects::OpenOptions::default(), &env).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(store.put(key, body.to_owned().into())).unwrap();
+    }
+
     pub fn vars(&self) -> &[(String, String)] {
         &self.vars
     }
 }
+
+/// A proxy at which nobody listens: the port of a service that went out of use long ago.
+const NOBODY: &str = "http://127.0.0.1:9";
 
 static NTH: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
@@ -190,15 +220,37 @@ impl Machine {
     /// Sets the shared store up, as a user would.
     #[track_caller]
     pub fn share(&self, shop: &Shop) {
-        let mut args = vec!["datastore", "setup", shop.url(), "--namespace", "infra"];
-        if shop.url().starts_with("s3://") {
-            args.push("--path-style");
+        self.ok(shop.setup(shop.url(), &["--namespace", "infra"]));
+    }
+
+    /// Runs words split at spaces and expects them to fail with status 1 and this code; gives the error.
+    #[track_caller]
+    pub fn refused<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>, code: &str) -> Value {
+        let refused = error(&self.command(args).arg("--json").output().unwrap(), 1);
+        assert_eq!(refused["code"], code, "{refused}");
+        refused
+    }
+
+    /// Whether every entry and content of its namespace is as it must be.
+    #[track_caller]
+    pub fn verify(&self) {
+        let verified = self.peat("ledger verify --deep");
+        assert_eq!(verified["passed"], true, "{verified}");
+    }
+
+    /// Lets requests reach no store, or reach it again.
+    pub fn cut_off(&mut self, off: bool) {
+        self.vars.retain(|(name, value)| !(name.ends_with("_PROXY") && value == NOBODY));
+        if off {
+            self.vars.extend(["HTTP_PROXY", "HTTPS_PROXY"].map(|name| (name.to_owned(), NOBODY.to_owned())));
         }
-        let endpoint = shop.vars().iter().find(|(name, _)| name.starts_with("AWS_ENDPOINT_URL"));
-        if let Some((_, endpoint)) = endpoint {
-            args.extend(["--endpoint", endpoint]);
-        }
-        self.ok(args);
+    }
+
+    /// Uses other keys of the store from now on.
+    pub fn log_in(&mut self, key: &str, secret: &str) {
+        self.vars.retain(|(name, _)| !name.starts_with("AWS_ACCESS_KEY") && !name.starts_with("AWS_SECRET"));
+        self.vars.push(("AWS_ACCESS_KEY_ID".to_owned(), key.to_owned()));
+        self.vars.push(("AWS_SECRET_ACCESS_KEY".to_owned(), secret.to_owned()));
     }
 }
 

@@ -7,9 +7,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
 
 mod clouds;
+mod keeping;
 mod machine;
+mod naming;
+mod relocating;
 mod reports;
+mod rights;
 mod same_model;
+mod syncing;
+mod tending;
 mod together;
 #[path = "../common/typed.rs"]
 mod typed;
