@@ -81,6 +81,15 @@ impl LocalClone {
         Self::open_with(options, env, planner, None).await
     }
 
+    /// Writes the first entry of the ledger, should whoever made the namespace have been interrupted before it did. For
+    /// clones that never saw an entry. One request.
+    ///
+    /// # Errors
+    /// `Damaged` when the log is empty and once was not.
+    pub async fn finish_creation(&self) -> Result<()> {
+        self.0.ledger.finish_creation().await
+    }
+
     /// Whether the clone in `dir` has ever seen a ledger. A store that is not there is lost then, not new.
     pub fn has_seen_a_ledger(dir: &Path) -> bool {
         identity::Identity::knows_a_ledger(dir)
@@ -105,6 +114,7 @@ impl LocalClone {
             // The locks of the original do not hold here, so its runs would look dead.
             forget_runs(&options)?;
         }
+        let made_before = new.is_some() && found.identity.info.is_some();
         let ledger = open_ledger(&options, &env, &found.identity, instance, new).await?;
         if let Some(known) = &found.identity.info
             && known.ledger != ledger.info().ledger
@@ -122,6 +132,9 @@ impl LocalClone {
         let ledger = ledger.with_together(options.together).with_neighbours(beside);
         found.identity.info = Some(ledger.info().clone());
         let db = Db::open(&env, &options).await?;
+        if made_before && db.heads()?.head.is_none() {
+            Box::pin(ledger.finish_creation()).await?;
+        }
         found.identity.save(&env, &options)?;
         drop(lock);
         let journal = Journal::new(options.dir.join("journal"), options.durability, ledger.info().params.part);

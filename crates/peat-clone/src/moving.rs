@@ -81,11 +81,12 @@ impl LocalClone {
     }
 
     /// Takes over the changes that another clone could not commit any more because its ledger moved to this one.
-    /// Gives how many. A crash in between leaves some in both; a change enters the log once all the same.
+    /// Gives how many. A crash in between leaves some in both; a change enters the log once all the same. What was uploaded
+    /// for one lies in the store that is left, so it is uploaded again.
     ///
     /// # Errors
     /// `Contended` while a process works on one of them.
-    pub fn take_journal(&self, from: &Path) -> Result<u64> {
+    pub async fn take_journal(&self, from: &Path) -> Result<u64> {
         let (from, to) = (from.join("journal"), self.0.options.dir.join("journal"));
         let mut taken = 0;
         if !from.is_dir() {
@@ -100,11 +101,14 @@ impl LocalClone {
             let mut rest = files::names(&from, "")?;
             rest.retain(|name| name.starts_with(&format!("{id}.")) && *name != change && !name.ends_with(".lock"));
             // A row without its state looks as if it had never been tried, so the change itself comes last, and goes first.
-            for name in rest.iter().chain([&change]) {
+            let uploads = format!("{id}.packs");
+            for name in rest.iter().filter(|name| **name != uploads).chain([&change]) {
                 copy(&self.0.options, &from.join(name), &to.join(name))?;
+                self.0.env.step("take.copied").await;
             }
             for name in [&change].into_iter().chain(&rest) {
                 remove(&from.join(name))?;
+                self.0.env.step("take.removed").await;
             }
             files::remove(&from.join(format!("{id}.lock")))?;
             taken += 1;

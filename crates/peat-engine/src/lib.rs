@@ -31,6 +31,7 @@ mod run;
 mod schema;
 mod status;
 mod store;
+mod swamp;
 mod types;
 mod watch;
 mod yaml;

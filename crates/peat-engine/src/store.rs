@@ -21,9 +21,22 @@ pub struct Opened {
     pub kind: &'static str,
     /// The folder of a `file` store.
     pub folder: Option<PathBuf>,
+    /// The address that the settings name, when they do.
+    pub endpoint: Option<String>,
 }
 
 impl Opened {
+    /// The command that sets up a namespace of this store, as it can be typed.
+    pub fn setup(&self, namespace: impl std::fmt::Display) -> String {
+        format!("{} --namespace {namespace}", self.setup_at(""))
+    }
+
+    /// The command that sets up a store in a folder of this one; `below` is empty or begins with a slash.
+    pub fn setup_at(&self, below: &str) -> String {
+        let endpoint = self.endpoint.as_ref().map(|endpoint| format!(" --endpoint {endpoint}")).unwrap_or_default();
+        format!("peat datastore setup {}{below}{endpoint}", self.url.trim_end_matches('/'))
+    }
+
     /// The store narrowed to a namespace.
     pub fn within(&self, namespace: &str) -> Result<Arc<dyn Store>> {
         Ok(Arc::new(PrefixStore::new(self.store.clone(), namespace)?))
@@ -72,7 +85,8 @@ impl Opener for Real {
             ..base
         };
         let folder = if let StoreUrl::File { root } = &url { Some(root.clone()) } else { None };
-        Ok(Opened { store: open(&url, &options, env)?, url: url.to_string(), kind: url.scheme(), folder })
+        let endpoint = settings.endpoint.clone();
+        Ok(Opened { store: open(&url, &options, env)?, url: url.to_string(), kind: url.scheme(), folder, endpoint })
     }
 
     async fn probe(&self, store: &Arc<dyn Store>, env: &Env) -> Result<Value> {

@@ -32,4 +32,5 @@ mod traces;
 #[path = "../common/typed.rs"]
 mod typed;
 mod upkeep;
+mod uprooted;
 mod watch;

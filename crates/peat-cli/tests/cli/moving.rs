@@ -127,3 +127,25 @@ fn namespaces_are_previewed_renamed_and_read_from_outside() {
     let list = ann.peat("datastore namespace list").ok();
     assert!(list.out.contains("in use") && list.out.contains("of this repo"), "{list:?}");
 }
+
+#[test]
+fn a_bucket_of_the_same_name_on_another_server_is_not_taken_for_the_present_one() {
+    let (here, there) = (S3Server::start().unwrap(), S3Server::start().unwrap());
+    let sandbox = with_run(&here);
+    let setup = |url: &str, server: &S3Server| {
+        let endpoint = server.endpoint();
+        sandbox.run(["datastore", "setup", url, "--namespace", "infra", "--endpoint", &endpoint, "--json"])
+    };
+    setup(&here.url(), &here).ok();
+    let refused = setup(&there.url(), &there).status(1).error();
+    assert_eq!(refused["code"], "same_address", "{refused}");
+    let hint = refused["hint"].as_str().unwrap();
+    assert!(hint.contains(&format!("{}/new --endpoint {}", there.url(), there.endpoint())), "{refused}");
+    assert!(there.keys().is_empty());
+    assert_eq!(content(&sandbox), "hi");
+    let moved = setup(&format!("{}/new", there.url()), &there).ok().json();
+    assert_eq!(moved["action"], "move", "{moved}");
+    assert_eq!(content(&sandbox), "hi");
+    sandbox.peat("model method run m execute").ok();
+    sandbox.peat("ledger verify --deep").ok();
+}

@@ -105,7 +105,8 @@ impl Inner {
                 Err(error) => return self.later(locked, error, true),
             }
             let begun = self.env.monotonic();
-            let placed = match Box::pin(self.upload(locked, &base.state, avoid_known)).await {
+            let patience = deadline.saturating_sub(begun);
+            let placed = match Box::pin(self.upload(locked, &base.state, avoid_known, patience)).await {
                 Ok(placed) => placed,
                 Err(error) if error.kind() == Kind::Offline && shaky < SHAKY => {
                     shaky += 1;
@@ -350,7 +351,12 @@ impl Inner {
         } else {
             ("commit_pending", format!("change {id} is not committed yet"))
         };
-        Ok(Outcome::Later(error.context(message).with_code(code).with_hint(format!(
+        let error = error.context(message).with_code(code);
+        // A start is given up by whoever wrote it: nobody sends it again, and there is nothing to be shown.
+        if matches!(locked.row.header.role, Role::Start { .. }) {
+            return Ok(Outcome::Later(error));
+        }
+        Ok(Outcome::Later(error.with_hint(format!(
             "nothing was lost: 'peat datastore sync --push' tries again, 'peat pending show {id}' shows it"
         ))))
     }

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use peat_ledger::{Content, ContentRef, FileRow, NewContent, NewPack, Part, Pieces, State, Stored, format};
 use peat_types::{Hash, Result};
 
 use crate::Event;
-use crate::change::PATIENCE;
 use crate::db;
 use crate::handle::Inner;
 use crate::journal::{Brought, Locked};
@@ -29,8 +29,15 @@ impl Pieces for Journalled {
 
 impl Inner {
     /// Uploads what a row brings and an entry would not hold, unless it is in the store already: sent by an earlier
-    /// invocation, or known from another item (A11; not when such a reference turned out to `avoid`).
-    pub(crate) async fn upload(&self, locked: &mut Locked, base: &State, avoid: bool) -> Result<Placed> {
+    /// invocation, or known from another item (A11; not when such a reference turned out to `avoid`). A store that does not
+    /// answer is asked again for as long as `patience`, for each pack.
+    pub(crate) async fn upload(
+        &self,
+        locked: &mut Locked,
+        base: &State,
+        avoid: bool,
+        patience: Duration,
+    ) -> Result<Placed> {
         let params = &self.ledger.info().params;
         let contents = locked.row.contents.clone();
         let inline = |kept: &&Brought| kept.size() <= params.inline_file && kept.size() > format::TINY;
@@ -67,7 +74,7 @@ impl Inner {
             let pieces = u32::try_from(contents[i].parts().len().max(1)).unwrap_or(u32::MAX);
             missing.extend((0..pieces).map(|n| (i, n)).filter(|key| !there.contains(key)));
         }
-        self.send_pieces(locked, base, &contents, missing).await?;
+        self.send_pieces(locked, base, &contents, missing, patience).await?;
         let places = places(locked.stored());
         for i in wanted {
             let Some(same) = first.get(&contents[i].hash()) else { continue };
@@ -84,6 +91,7 @@ impl Inner {
         base: &State,
         contents: &Arc<[Brought]>,
         missing: Vec<(usize, u32)>,
+        patience: Duration,
     ) -> Result<()> {
         if missing.is_empty() {
             return Ok(());
@@ -98,7 +106,7 @@ impl Inner {
             locked.uploaded(pack.clone())
         };
         let base = base.seq.next();
-        let uploaded = self.ledger.upload(base, missing.into_iter(), &from, PATIENCE, &mut stored).await;
+        let uploaded = self.ledger.upload(base, missing.into_iter(), &from, patience, &mut stored).await;
         self.options.reporter.report(Event::Uploading { done: of, of });
         uploaded
     }

@@ -211,6 +211,7 @@ pub(super) fn by_kind(objects: &[Doomed]) -> Vec<FreedObjects> {
         ObjectKind::Pack => "packs",
         ObjectKind::Staged => "staged",
         ObjectKind::Beat => "beats",
+        ObjectKind::Probe => "probes",
     };
     let row = |(kind, (objects, bytes))| FreedObjects { kind: name(kind).to_owned(), objects, bytes };
     sums.into_iter().map(row).collect()

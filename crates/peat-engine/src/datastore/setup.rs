@@ -136,7 +136,7 @@ impl Repo {
         report.ledger = Some(shared.info().ledger);
         report.probe = shared.info().probe.clone();
         if let (Some(source), Action::Move(_) | Action::Follow(_)) = (&plan.source, &plan.action) {
-            report.pending_taken = shared.take_journal(&source.place.dir)?;
+            report.pending_taken = shared.take_journal(&source.place.dir).await?;
             previous::remember(self, target)?;
         }
         env.step("setup.taken").await;
@@ -175,8 +175,8 @@ impl Repo {
         };
         let again = |error: Error| {
             error.with_hint(format!(
-                "it is safe to run it again: 'peat datastore setup {} --namespace {}' goes on where it stopped",
-                target.opened.url, target.namespace
+                "it is safe to run it again: '{}' goes on where it stopped",
+                target.opened.setup(&target.namespace)
             ))
         };
         let store = target.opened.within(target.namespace.as_str())?;

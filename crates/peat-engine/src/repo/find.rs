@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use peat_types::{Error, Result};
 
 use super::marker::MARKER;
-use crate::Host;
+use crate::{Host, swamp};
 
 /// Folder of everything local in a repository; never tracked by git.
 pub const LOCAL: &str = ".peat";
@@ -46,7 +46,15 @@ fn missing(dir: &Path, start: &Path) -> Error {
             "restore {MARKER} from git, or write a new one with 'peat init --force'; the data in {LOCAL}/ stays"
         ));
     }
-    Error::not_found(format!("there is no Peat repository in {} or above it", start.display()))
-        .with_code("not_a_repo")
-        .with_hint("make one here with 'peat init', or name one with --repo-dir or PEAT_REPO_DIR")
+    let missing = Error::not_found(format!("there is no Peat repository in {} or above it", start.display()))
+        .with_code("not_a_repo");
+    if let Some(theirs) = start.ancestors().take(LEVELS).find(|dir| swamp::is_repo(dir)) {
+        return missing
+            .with_hint(format!(
+                "{} is a repository of swamp: 'peat -C {0} init' makes it one of Peat's, too, and uses its models as they are",
+                theirs.display()
+            ))
+            .with_hint("the data in .swamp/ is not taken over: Peat cannot import it yet, and leaves it as it is");
+    }
+    missing.with_hint("make one here with 'peat init', or name one with --repo-dir or PEAT_REPO_DIR")
 }

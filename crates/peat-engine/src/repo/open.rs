@@ -11,7 +11,7 @@ use super::find::LOCAL;
 use super::marker::{Datastore, Marker};
 use crate::planner::DomainPlanner;
 use crate::store::Opened;
-use crate::{Host, files};
+use crate::{Host, files, swamp};
 
 /// Where a repository keeps its records.
 #[derive(Clone, Debug)]
@@ -132,14 +132,19 @@ pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(L
     }
     let opened = LocalClone::open(options(host, &place, &marker.repo_id)?, host.env.clone(), planner).await;
     match opened {
-        Ok(clone) => Ok((clone, place)),
+        Ok(clone) => {
+            if place.private && !known {
+                Box::pin(clone.finish_creation()).await?;
+            }
+            Ok((clone, place))
+        }
         Err(error) if error.has_code("namespace_missing") && place.private && !known => {
             Ok((create(host, root, &place, &marker.repo_id).await?, place))
         }
-        Err(error) if error.has_code("namespace_missing") && !place.private => Err(error.with_hint(format!(
-            "or make it with 'peat datastore setup {} --namespace {}'",
-            place.opened.url, place.namespace
-        ))),
+        Err(error) if error.has_code("namespace_missing") && !place.private => {
+            Box::pin(swamp::refuse(&place.opened, &place.namespace, true)).await?;
+            Err(error.with_hint(format!("or make it with '{}'", place.opened.setup(&place.namespace))))
+        }
         Err(error) => Err(error),
     }
 }

@@ -128,7 +128,7 @@ pub struct DatastoreGc {
 /// Objects of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct FreedObjects {
-    /// `entries`, `packs`, `staged` or `beats`.
+    /// `entries`, `packs`, `staged`, `beats` or `probes`.
     pub kind: String,
     /// How many.
     pub objects: u64,

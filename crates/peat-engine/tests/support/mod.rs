@@ -185,7 +185,13 @@ pub struct Stores {
 impl Opener for Stores {
     fn open(&self, settings: &Datastore, env: &Env) -> Result<Opened> {
         let opened = if settings.url == "memory:" {
-            Opened { store: Arc::new(self.cloud.clone()), url: settings.url.clone(), kind: "memory", folder: None }
+            Opened {
+                store: Arc::new(self.cloud.clone()),
+                url: settings.url.clone(),
+                kind: "memory",
+                folder: None,
+                endpoint: None,
+            }
         } else {
             let options = OpenOptions { durability: peat_objects::Durability::Process, ..OpenOptions::default() };
             Real { options }.open(settings, env)?
@@ -240,7 +246,7 @@ fn fake(hook: Arc<Mutex<Option<Hook>>>) -> SharedType {
         description: String::new(),
         kind,
         arguments: json!({"type": "object", "properties": {
-            "n": {"type": "integer"}, "fail": {"type": "boolean"}, "wait": {"type": "boolean"},
+            "n": {"type": "integer"}, "fail": {"type": "boolean"}, "wait": {"type": "boolean"}, "text": {"type": "string"},
         }, "additionalProperties": false}),
     };
     let spec = TypeSpec {
@@ -268,7 +274,12 @@ pub struct World {
     pub cloud: Cloud,
     pub stores: Arc<Stores>,
     pub hook: Arc<Mutex<Option<Hook>>>,
+    /// Where the folders of its machines are.
+    root: std::path::PathBuf,
 }
+
+/// A disk in memory, where there is one.
+const QUICK: &str = "/dev/shm";
 
 /// One machine: a work tree and a home.
 pub struct Machine {
@@ -282,11 +293,24 @@ impl World {
     pub fn new() -> Self {
         let cloud = Cloud::default();
         let stores = Arc::new(Stores { cloud: cloud.clone(), unfit: AtomicBool::new(false), trap: Trap::default() });
-        Self { cloud, stores, hook: Arc::default() }
+        Self { cloud, stores, hook: Arc::default(), root: std::env::temp_dir() }
+    }
+
+    /// A world whose disks are in memory, where that is possible: for tests that make very many, and whose subject is not
+    /// what a power cut leaves.
+    pub fn quick() -> Self {
+        let quick = std::path::PathBuf::from(QUICK);
+        let root = if quick.is_dir() { quick } else { std::env::temp_dir() };
+        Self { root, ..Self::new() }
+    }
+
+    /// A folder of this world.
+    pub fn folder(&self) -> TempDir {
+        tempfile::Builder::new().prefix("peat-test-").tempdir_in(&self.root).unwrap()
     }
 
     pub fn machine(&self, user: &str, vars: &[(&str, &str)]) -> Machine {
-        let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (dir, home) = (self.folder(), self.folder());
         let vars: Vec<(String, String)> = vars.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let mut host = Host::new(Env::system(vars), "0.1.0", dir.path().to_owned(), Some(home.path().to_owned()));
         user.clone_into(&mut host.user);
@@ -397,6 +421,11 @@ pub fn hints(error: &Error) -> String {
 }
 
 impl Cloud {
+    /// Puts an object there, as somebody else does, if its key is one that the store takes.
+    pub async fn put_foreign(&self, key: &str, body: &str) {
+        let _ = self.inner.put(key, Bytes::from(body.to_owned())).await;
+    }
+
     /// Everything below a folder.
     pub async fn keys(&self, prefix: &str) -> Vec<String> {
         let list = List { prefix: prefix.to_owned(), ..List::default() };

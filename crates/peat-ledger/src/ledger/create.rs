@@ -48,14 +48,26 @@ pub(super) async fn create(
         return Err(misplaced(&*store, &info, new.namespace.as_str()));
     }
     let ledger = Ledger::with_info(store, env, info, clone, instance);
-    if ledger.list_head().await?.is_none() {
-        if !ledger.info.origin.is_empty() {
-            // The entries of a copy are there before its ns.json.
-            return Err(ledger.empty_log());
-        }
-        finish(&ledger).await?;
-    }
+    ledger.finish_creation().await?;
     Ok(ledger)
+}
+
+impl Ledger {
+    /// Writes the first entry, should whoever made the namespace have been interrupted before it did. For clones that never
+    /// saw an entry.
+    ///
+    /// # Errors
+    /// `Damaged` when the log is empty and once was not.
+    pub async fn finish_creation(&self) -> Result<()> {
+        if self.list_head().await?.is_some() {
+            return Ok(());
+        }
+        if !self.info.origin.is_empty() {
+            // The entries of a copy are there before its ns.json.
+            return Err(self.empty_log());
+        }
+        finish(self).await
+    }
 }
 
 pub(super) async fn open(

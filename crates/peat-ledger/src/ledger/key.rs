@@ -51,6 +51,9 @@ pub(crate) fn pack_segment(name: &str) -> Option<Segment> {
 /// Folder of the beats.
 pub(crate) const BEAT: &str = "beat/";
 
+/// Folder of what a probe of the store leaves behind when it is killed or may not delete.
+pub(crate) const PROBE: &str = "probe/";
+
 /// Key of the beat of an instance.
 pub(crate) fn beat(base: Seq, instance: InstanceId) -> String {
     format!("{BEAT}{:016x}-{instance}", base.0)

@@ -110,6 +110,8 @@ pub enum ObjectKind {
     Staged,
     /// Heartbeats.
     Beat,
+    /// What probes of the store left behind.
+    Probe,
 }
 
 /// An object that no state that is kept refers to.
@@ -129,6 +131,7 @@ impl Doomed {
             Some("pack") => ObjectKind::Pack,
             Some("tx") => ObjectKind::Staged,
             Some("beat") => ObjectKind::Beat,
+            Some("probe") => ObjectKind::Probe,
             _ => ObjectKind::Entry,
         };
         Self { key: listed.key.clone(), kind, size: listed.size }

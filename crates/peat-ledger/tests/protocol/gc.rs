@@ -43,6 +43,22 @@ async fn months(bench: &mut Bench) {
     busy(bench, 3).await;
 }
 
+/// A probe that was killed, or may not delete, leaves objects that no entry knows; one that is at work is left alone.
+#[tokio::test(start_paused = true)]
+async fn what_a_probe_left_goes_after_a_day() {
+    let mut bench = timed().await;
+    busy(&mut bench, 2).await;
+    let (old, young) = ("probe/0000000000000001-other/deleted", "probe/0000000000000002/x");
+    bench.memory.put(old, "1".into()).await.expect("put");
+    bench.env.sleep(DAY * 2).await;
+    bench.memory.put(young, "1".into()).await.expect("put");
+    let (_, done) = collect(&bench.ledger, &keep(30)).await;
+    let probes = done.deleted.iter().filter(|doomed| doomed.kind == ObjectKind::Probe);
+    assert!(probes.map(|doomed| doomed.key.as_str()).eq([old]), "{done:?}");
+    let left: Vec<_> = bench.memory.keys().into_iter().filter(|key| key.starts_with("probe/")).collect();
+    assert_eq!(left, [young]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a10_states_of_the_retention_stay_and_older_ones_go() {
     let mut bench = timed().await;

@@ -35,8 +35,8 @@ impl Repo {
         if let Some(pending) = old.pending()?.first() {
             return Err(Error::new(Kind::Conflict, format!("change {} is still pending there", pending.change))
                 .with_hint(format!(
-                    "take it over with 'peat datastore setup {} --namespace {}' where that datastore is still in use",
-                    now.opened.url, now.namespace
+                    "take it over with '{}' where that datastore is still in use",
+                    now.opened.setup(&now.namespace)
                 )));
         }
         let plan = old.plan_clear(shared.info()).await?;

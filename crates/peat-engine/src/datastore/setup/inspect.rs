@@ -4,25 +4,14 @@ use std::path::Path;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use peat_clone::NsInfo;
-use peat_objects::{List, Pages, Range};
+use peat_objects::Range;
 use peat_types::{Error, Kind, Namespace, Result};
 
 use crate::store::Opened;
+use crate::swamp::{self, names};
 
 /// Folders of a ledger, and that of a probe that was killed or may not delete.
 const LEDGER: [&str; 5] = ["log/", "pack/", "tx/", "beat/", "probe/"];
-/// Names that the datastores of swamp have at the root of a bucket or of a namespace.
-const SWAMP: [&str; 7] = [
-    ".datastore-index.json",
-    "_index/",
-    ".namespace.json",
-    ".catalog-export.json",
-    ".datastore.lock",
-    "definitions-evaluated/",
-    "workflows-evaluated/",
-];
-/// Names looked at, at most.
-const NAMES: usize = 5000;
 const PARALLEL: usize = 16;
 /// Folders above a store that are looked at.
 const LEVELS: usize = 12;
@@ -69,19 +58,18 @@ pub(super) async fn root(opened: &Opened, default: &Namespace, owner: &str) -> R
             .with_code("namespace_needed");
         let own = namespaces.iter().find(|info| info.owner == owner);
         return Err(match own {
-            Some(info) => error.with_hint(format!(
-                "that of this repository: 'peat datastore setup {} --namespace {}'",
-                opened.url, info.namespace
-            )),
-            None => error.with_hint(format!("name a new one: 'peat datastore setup {} --namespace NAME'", opened.url)),
+            Some(info) => error.with_hint(format!("that of this repository: '{}'", opened.setup(&info.namespace))),
+            None => error.with_hint(format!("name a new one: '{}'", opened.setup("NAME"))),
         });
     }
+    Box::pin(swamp::refuse_at(opened, &names)).await?;
     let foreign = names.iter().filter(|name| **name != format!("{default}/")).collect::<Vec<_>>();
     if foreign.is_empty() { Ok(()) } else { Err(not_peat(opened, &opened.url, &foreign)) }
 }
 
-/// Refuses a namespace that holds something else than a ledger.
+/// Refuses a namespace that holds something else than a ledger, and a folder that is swamp's.
 pub(super) async fn namespace(opened: &Opened, namespace: &Namespace) -> Result<()> {
+    Box::pin(swamp::refuse(opened, namespace, false)).await?;
     let names = names(opened, &format!("{namespace}/")).await?;
     let foreign: Vec<&String> = names.iter().filter(|name| !LEDGER.contains(&name.as_str())).collect();
     if foreign.is_empty() {
@@ -91,16 +79,10 @@ pub(super) async fn namespace(opened: &Opened, namespace: &Namespace) -> Result<
 }
 
 fn not_peat(opened: &Opened, place: &str, foreign: &[&String]) -> Error {
-    let swamp = foreign.iter().any(|name| SWAMP.contains(&name.as_str()));
-    let what = if swamp {
-        format!("{place} holds a datastore of swamp, which Peat neither reads nor touches")
-    } else {
-        let some: Vec<&str> = foreign.iter().take(3).map(|name| name.as_str()).collect();
-        format!("{place} holds something else than Peat's data: {}", some.join(", "))
-    };
-    Error::invalid(what)
-        .with_code(if swamp { "swamp_data" } else { "not_peat_data" })
-        .with_hint(format!("use a prefix of its own: 'peat datastore setup {}/peat'", opened.url.trim_end_matches('/')))
+    let some: Vec<&str> = foreign.iter().take(3).map(|name| name.as_str()).collect();
+    Error::invalid(format!("{place} holds something else than Peat's data: {}", some.join(", ")))
+        .with_code("not_peat_data")
+        .with_hint(format!("use a prefix of its own: '{}'", opened.setup_at("/peat")))
 }
 
 /// Reads an `ns.json`.
@@ -138,26 +120,4 @@ async fn info_of(opened: &Opened, slug: Namespace) -> Result<Option<NsInfo>> {
         Err(error) => return Err(error),
     };
     Ok(object.and_then(|object| info(opened, &slug, &object.bytes).ok()))
-}
-
-/// Names directly below a folder; those of folders end in `/`.
-async fn names(opened: &Opened, prefix: &str) -> Result<Vec<String>> {
-    let mut pages = Pages::new(&*opened.store, List { prefix: prefix.to_owned(), delimiter: true, ..List::default() });
-    let mut names = Vec::new();
-    while names.len() < NAMES
-        && let Some(page) = pages.next().await?
-    {
-        names.extend(page.keys.into_iter().map(|listed| listed.key).chain(page.prefixes));
-    }
-    for name in &mut names {
-        *name = name.strip_prefix(prefix).unwrap_or(name).to_owned();
-    }
-    if let Some(folder) = &opened.folder {
-        // A store in a folder shows only what could be its own.
-        let folder = folder.join(prefix);
-        names.extend(SWAMP.iter().filter(|name| folder.join(name).exists()).map(|name| (*name).to_owned()));
-    }
-    names.sort_unstable();
-    names.dedup();
-    Ok(names)
 }

@@ -1,7 +1,7 @@
 //! What a setup will do: found out with reads only.
 
 use peat_clone::{CopyPlan, LocalClone, NsInfo, Scope, Standing};
-use peat_objects::Range;
+use peat_objects::{List, Pages, Range};
 use peat_types::{Error, Kind, Result};
 
 use super::{SetupRequest, inspect};
@@ -16,7 +16,7 @@ pub(super) struct Source<'a> {
 }
 
 pub(super) enum Action {
-    /// Make a namespace.
+    /// Make a namespace, or finish one that somebody began to make.
     Create,
     /// Use the one that is there.
     Join(NsInfo),
@@ -80,13 +80,37 @@ impl Repo {
             let what = Error::new(Kind::AlreadyExists, format!("its owner is repository {}", info.owner));
             return Err(taken(what.with_code("namespace_taken"), &plan.target));
         }
+        if there.is_none() {
+            self.not_the_same_address(&plan.target, request)?;
+        }
         if request.skip_migration {
             plan.warnings.extend(self.left_behind(&plan));
         } else {
             plan.source = self.source(&plan.target, known).await?;
         }
         plan.action = self.action(&plan, there, fresh).await?;
+        if let Action::Join(info) = &plan.action
+            && is_unfinished(&plan.target, info).await?
+        {
+            plan.action = Action::Create;
+        }
         Ok(plan)
+    }
+
+    /// Refuses a bucket that differs from the present one by its server only: clones and moves are known by URL and
+    /// namespace.
+    fn not_the_same_address(&self, target: &Place, request: &SetupRequest) -> Result<()> {
+        let Some(before) = &self.marker().datastore else { return Ok(()) };
+        let now = place(self.host(), self.root(), &self.marker().repo_id, Some(before))?;
+        if now.dir != target.dir || before.endpoint == request.datastore.endpoint {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "the present datastore has the same URL and namespace on another server ({}), and the two cannot be told apart",
+            before.endpoint.as_deref().unwrap_or("the service itself")
+        ))
+        .with_code("same_address")
+        .with_hint(format!("move to another prefix there: '{} --namespace {}'", target.opened.setup_at("/new"), target.namespace)))
     }
 
     /// The `ns.json` of the target, when what lies there is Peat's or nothing.
@@ -163,11 +187,12 @@ impl Repo {
                 Err(Error::new(Kind::Conflict, message)
                     .with_code("two_histories")
                     .with_hint(format!(
-                        "to use the shared one and keep the other aside, untouched: 'peat datastore setup {url} --namespace \
-                         {namespace} --skip-migration'"
+                        "to use the shared one and keep the other aside, untouched: '{} --skip-migration'",
+                        plan.target.opened.setup(namespace)
                     ))
                     .with_hint(format!(
-                        "to share the other one beside it: 'peat datastore setup {url} --namespace {namespace}-2'"
+                        "to share the other one beside it: '{}-2'",
+                        plan.target.opened.setup(namespace)
                     )))
             }
             None => match went {
@@ -180,6 +205,23 @@ impl Repo {
             },
         }
     }
+}
+
+/// Whether somebody was interrupted while making a namespace: it has a description, and no entry yet. (The entries of a
+/// ledger that was moved are there before its description.)
+async fn is_unfinished(target: &Place, info: &NsInfo) -> Result<bool> {
+    if !info.origin.is_empty() {
+        return Ok(false);
+    }
+    let store = target.opened.within(target.namespace.as_str())?;
+    let first = List { prefix: "log/".to_owned(), max_keys: Some(1), ..List::default() };
+    let mut pages = Pages::new(&*store, first);
+    while let Some(page) = pages.next().await? {
+        if !page.keys.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether nothing is under way in a ledger, so that all of it can be taken along.
@@ -212,5 +254,5 @@ pub(super) async fn at_rest(clone: &LocalClone) -> Result<()> {
 pub(super) fn taken(error: Error, target: &Place) -> Error {
     error
         .context(format!("namespace '{}' of {} belongs to another repository", target.namespace, target.opened.url))
-        .with_hint(format!("choose another one: 'peat datastore setup {} --namespace NAME'", target.opened.url))
+        .with_hint(format!("choose another one: '{}'", target.opened.setup("NAME")))
 }

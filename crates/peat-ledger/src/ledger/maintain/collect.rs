@@ -21,7 +21,7 @@ use crate::model::{Entry, Ref, Root, Segment, State, TxKind};
 
 /// Uploads for a slot older than this are no longer introduced.
 const HORIZON: Duration = Duration::from_secs(24 * 3600);
-/// A beat that was not written for so long is nobody's.
+/// A beat, or an object of a probe, that was not written for so long is nobody's.
 const SILENT: Duration = Duration::from_secs(24 * 3600);
 /// How much longer than `fresh` a state is kept at least.
 const SLACK: u32 = 12;
@@ -87,9 +87,9 @@ async fn look(ledger: &Ledger, how: &Collecting) -> Result<GcPlan> {
             _ => retained += listed.size,
         }
     }
-    for prefix in [key::PACK, key::TX, key::BEAT] {
+    for prefix in [key::PACK, key::TX, key::BEAT, key::PROBE] {
         for listed in log::list_all(ledger, prefix).await? {
-            let silent = prefix != key::BEAT || times.silent(&listed);
+            let silent = ![key::BEAT, key::PROBE].contains(&prefix) || times.silent(&listed);
             if silent && judge.may_go(&listed.key) {
                 doomed.push(Doomed::of(&listed));
             } else {
@@ -210,6 +210,10 @@ impl Judge<'_> {
         if let Some(segment) = key::pack_segment(name) {
             let Segment::Pack(base, _) = segment else { return false };
             return base <= self.root.horizon && !self.packs.contains(&segment);
+        }
+        // By its age alone: no entry knows it.
+        if name.starts_with(key::PROBE) {
+            return true;
         }
         let base = key::tx_parts(name).map(|(base, _): (Seq, TxId)| base);
         let base = base.or_else(|| key::beat_parts(name).map(|(base, _): (Seq, InstanceId)| base));

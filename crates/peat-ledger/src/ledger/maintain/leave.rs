@@ -75,7 +75,7 @@ impl Ledger {
         }
         let mut doomed = Vec::new();
         let mut retained = 0;
-        for prefix in [key::PACK, key::TX, key::BEAT, key::LOG] {
+        for prefix in [key::PACK, key::TX, key::BEAT, key::PROBE, key::LOG] {
             for listed in log::list_all(self, prefix).await? {
                 if key::log_seq(&listed.key).is_some_and(|seq| seq >= head.state.seq) {
                     retained += listed.size;
