@@ -10,6 +10,7 @@ mod data;
 mod generate;
 mod measure;
 mod peers;
+mod retained;
 mod scale;
 mod table;
 mod writers;

@@ -1,7 +1,7 @@
 //! A year of a team, on a clock of its own: runs of many models, checkpoints when they are due, garbage collected once a
 //! day. Afterwards: what the bucket holds against what it has to, and what a fresh clone costs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::future::Future;
 use std::path::PathBuf;
@@ -16,13 +16,14 @@ use nix::sys::resource::{UsageWho, getrusage};
 use peat_clone::{Durability, Hydration, LocalClone, Options, Scope, Silent, Together};
 use peat_ledger::{
     Checkpoint, Checkpointing, Collecting, Commit, Draft, DraftUnit, Ledger, NewContent, NewLedger, Op, PageCache,
-    Params, Rank, Ref, Segment, State, Tail, TxKind, UnitRow,
+    Params, Rank, Ref, State, Tail, TxKind,
 };
-use peat_objects::{Count, Counts, List, Listed, MemoryStore, Meter, Metered, Pages as Listing, Store};
+use peat_objects::{Count, Counts, MemoryStore, Meter, Metered, Store};
 use peat_types::{ChangeId, Clock, CloneId, Env, InstanceId, Seq, Timestamp, TxId, Unit};
 
 use crate::Failure;
 use crate::commit::OneFile;
+use crate::retained::{self, Held, Needed};
 
 /// How the year goes.
 #[derive(Clone, Debug, Args)]
@@ -80,7 +81,7 @@ impl Clock for Simulated {
     }
 }
 
-/// Pages since the last checkpoint, and which were asked for.
+/// Pages since the last checkpoint.
 #[derive(Default)]
 struct Cache(Mutex<HashMap<Ref, Bytes>>);
 
@@ -89,10 +90,6 @@ impl Cache {
         if let Ok(mut pages) = self.0.lock() {
             pages.clear();
         }
-    }
-
-    fn refs(&self) -> Vec<Ref> {
-        self.0.lock().map(|pages| pages.keys().copied().collect()).unwrap_or_default()
     }
 }
 
@@ -145,16 +142,17 @@ pub(crate) fn year(year: &Year) -> Result<String, Failure> {
 async fn simulate(year: &Year) -> Result<String, Failure> {
     let mut team = Team::new(year).await?;
     team.work().await?;
-    let needed = team.needed().await?;
-    let (objects, held) = team.held().await?;
-    let ratio = ratio(held, needed);
+    let floor = team.ledger.kept().await?.floor();
+    let needed = retained::needed(&*team.store, floor, &team.state).await?;
+    let held = retained::held(&*team.store, &team.state).await?;
+    let ratio = ratio(held.bytes, needed.bytes());
     let full = team.fresh_clone(Hydration::Full).await?;
     let lazy = team.fresh_clone(Hydration::Lazy).await?;
     let verified = team.ledger.verify(false).await?;
     if let Some(flaw) = verified.findings.first() {
         return Err(format!("the ledger is not sound after the year: {} {}", flaw.object, flaw.what).into());
     }
-    let text = team.text(needed, (objects, held), ratio, full, lazy)?;
+    let text = team.text(needed, held, ratio, full, lazy)?;
     if ratio >= year.bound {
         return Err(
             format!("{text}\nthe bucket holds {ratio:.2} times what it has to, {} is allowed", year.bound).into()
@@ -294,54 +292,6 @@ impl Team {
         Ok(())
     }
 
-    /// Bytes of what the head and the oldest kept state refer to, and of the entries between them.
-    async fn needed(&self) -> Result<u64, Failure> {
-        let kept = self.ledger.kept().await?;
-        let floor = kept.floor();
-        let old = self.ledger.past(&kept, floor).await?.state;
-        let mut refs: HashSet<Ref> = HashSet::new();
-        for state in [&old, &self.state] {
-            self.reach(state, &mut refs).await?;
-        }
-        let within = |at: &&Ref| matches!(at.segment, Segment::Log(seq) if seq > floor);
-        let below: u64 = refs.iter().filter(|at| !within(at)).map(|at| u64::from(at.len)).sum();
-        let mut entries = 0;
-        for listed in self.listed("log/").await? {
-            let seq = listed.key.rsplit('.').next().and_then(|seq| seq.parse::<u64>().ok());
-            entries += if seq.is_some_and(|seq| seq > floor.0) { listed.size } else { 0 };
-        }
-        Ok(below + entries)
-    }
-
-    /// Adds the records a state refers to.
-    async fn reach(&self, state: &State, refs: &mut HashSet<Ref>) -> Result<(), Failure> {
-        let cache = Cache::default();
-        let rows = self.ledger.directory(state, &cache).await?;
-        let rows: Vec<&UnitRow> = rows.iter().map(|(_, row)| row).collect();
-        for batch in rows.chunks(200) {
-            for files in self.ledger.tables(batch, &cache).await? {
-                refs.extend(files.iter().flat_map(|(_, _, row)| row.content.blocks()));
-            }
-        }
-        refs.extend(cache.refs());
-        Ok(())
-    }
-
-    async fn listed(&self, prefix: &str) -> Result<Vec<Listed>, Failure> {
-        let mut pages = Listing::new(&*self.store, List { prefix: prefix.to_owned(), ..List::default() });
-        let mut all = Vec::new();
-        while let Some(page) = pages.next().await? {
-            all.extend(page.keys);
-        }
-        Ok(all)
-    }
-
-    /// Objects in the bucket, and their bytes.
-    async fn held(&self) -> Result<(u64, u64), Failure> {
-        let all = self.listed("").await?;
-        Ok((all.len() as u64, all.iter().map(|listed| listed.size).sum()))
-    }
-
     /// What a first pull costs.
     async fn fresh_clone(&self, hydration: Hydration) -> Result<Count, Failure> {
         let dir = tempfile::tempdir()?;
@@ -366,8 +316,8 @@ impl Team {
 
     fn text(
         &self,
-        needed: u64,
-        (objects, held): (u64, u64),
+        needed: Needed,
+        held: Held,
         ratio: f64,
         full: Count,
         lazy: Count,
@@ -386,9 +336,15 @@ impl Team {
             ("checkpoints, of them full", format!("{}, {}", self.checkpoints, self.full)),
             ("collections", format!("{}, {} freed", self.collections, megabytes(self.freed))),
             ("requests of maintenance per entry", format!("{:.2}", per(self.of_maintenance.requests, entries))),
-            ("live and retained", megabytes(needed)),
-            ("in the bucket", format!("{} in {objects} objects", megabytes(held))),
-            ("ratio", format!("{ratio:.2}")),
+            ("states kept", needed.states.to_string()),
+            ("live: records that the newest state refers to", megabytes(needed.live)),
+            ("live and retained: entries of the kept states", megabytes(needed.log)),
+            ("live and retained: records below, of any kept state", megabytes(needed.records)),
+            ("in the bucket", format!("{} in {} objects", megabytes(held.bytes), held.objects)),
+            ("of it entries", megabytes(held.log)),
+            ("of it packs of contents: live, dropped", both(held.contents, held.dropped_contents)),
+            ("of it packs of pages: live, dropped", both(held.pages, held.dropped_pages)),
+            ("ratio of the bucket to live and retained", format!("{ratio:.2}")),
             ("fresh full clone", format!("{} requests, {}", full.requests, megabytes(full.bytes_in))),
             ("fresh lazy clone", format!("{} requests, {}", lazy.requests, megabytes(lazy.bytes_in))),
             ("peak memory of the simulation, bucket included", format!("{rss} MiB")),
@@ -470,6 +426,10 @@ fn megabytes(bytes: u64) -> String {
 #[allow(clippy::cast_precision_loss)] // a share
 fn ratio(held: u64, needed: u64) -> f64 {
     held as f64 / needed.max(1) as f64
+}
+
+fn both(live: u64, dropped: u64) -> String {
+    format!("{}, {}", megabytes(live), megabytes(dropped))
 }
 
 fn per(count: u64, of: u64) -> f64 {

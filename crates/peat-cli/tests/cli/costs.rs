@@ -6,10 +6,24 @@ use serde_json::Value;
 use crate::sandbox::Sandbox;
 
 /// A repo in a bucket of the test server.
-fn shared(server: &S3Server) -> Sandbox {
+pub(crate) fn shared(server: &S3Server) -> Sandbox {
     let mut sandbox = Sandbox::with_model("echo hi");
     server.vars().iter().for_each(|(name, value)| sandbox.set(name, value));
     sandbox.run(["datastore", "setup", &server.url(), "--namespace", "infra", "--endpoint", &server.endpoint()]).ok();
+    sandbox
+}
+
+/// Another machine with the repo of `ann`, which has not pulled yet.
+pub(crate) fn joined(server: &S3Server, ann: &Sandbox, hydration: &str) -> Sandbox {
+    let mut sandbox = Sandbox::new();
+    server.vars().iter().for_each(|(name, value)| sandbox.set(name, value));
+    let marker = std::fs::read_to_string(ann.repo().join(".peat.yaml")).unwrap();
+    sandbox.write("repo/.peat.yaml", &format!("{}\n  hydration: {hydration}\n", marker.trim_end()));
+    for entry in std::fs::read_dir(ann.repo().join("models/command/shell")).unwrap() {
+        let path = entry.unwrap().path();
+        let to = format!("repo/models/command/shell/{}", path.file_name().unwrap().to_str().unwrap());
+        sandbox.write(&to, &std::fs::read_to_string(path).unwrap());
+    }
     sandbox
 }
 
@@ -43,14 +57,7 @@ fn a_lazy_clone_says_how_much_is_not_here() {
     let ann = shared(&server);
     // Larger than what stays in the index.
     ann.run(["model", "method", "run", "m", "execute", "--input", "run=head -c 100000 /dev/urandom | base64"]).ok();
-    let mut ben = Sandbox::new();
-    server.vars().iter().for_each(|(name, value)| ben.set(name, value));
-    for file in [".peat.yaml", "models/command/shell/m.yaml"] {
-        let text = std::fs::read_to_string(ann.repo().join(file)).unwrap();
-        ben.write(&format!("repo/{file}"), &text);
-    }
-    let marker = std::fs::read_to_string(ben.repo().join(".peat.yaml")).unwrap();
-    ben.write("repo/.peat.yaml", &format!("{}\n  hydration: lazy\n", marker.trim_end()));
+    let ben = joined(&server, &ann, "lazy");
     ben.peat("datastore sync --pull").ok();
     let contents = |status: Value| {
         let of = |field: &str| status["contents"][field].as_u64().unwrap();

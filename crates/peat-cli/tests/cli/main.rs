@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod bad_input;
+mod cost_table;
 mod costs;
 mod data;
 mod definitions;

@@ -14,8 +14,8 @@ use crate::handle::Inner;
 use crate::tree::{Glance, Partial};
 use crate::{Brought, Event, Hydration, Item, Scope};
 
-/// Notes looked at in one go: what is fetched for them is sorted by where it lies, so that neighbours come together.
-const WINDOW: u32 = 16_384;
+/// Notes looked at in one go.
+const WINDOW: usize = 16_384;
 /// Notes settled in one transaction.
 const BATCH: usize = 512;
 /// Contents up to this size are read at once.
@@ -87,19 +87,22 @@ impl Inner {
         let of = self.db.todo_count()?;
         let mut lost = None;
         loop {
-            let window = self.db.todo(unit, after, WINDOW)?;
-            let Some(last) = window.last() else { return lost.map_or(Ok(bytes), Err) };
-            after = last.id;
-            let mut work = Work { of, done, bytes, shown: Vec::new() };
-            let hydrated = self.hydrate_window(&window, at_hand, fetch, &mut work).await;
-            // What is in its place need not be fetched again, whatever went wrong with the rest.
-            self.settle_notes(&mut work).await?;
-            match hydrated {
-                Err(error) if error.code() == LOST => lost = Some(error),
-                hydrated => hydrated?,
+            let notes = self.db.todo_by_place(unit, after)?;
+            let Some(newest) = notes.iter().max() else { return lost.map_or(Ok(bytes), Err) };
+            after = *newest;
+            for ids in notes.chunks(WINDOW) {
+                let window = self.db.todo(ids)?;
+                let mut work = Work { of, done, bytes, shown: Vec::new() };
+                let hydrated = self.hydrate_window(&window, at_hand, fetch, &mut work).await;
+                // What is in its place need not be fetched again, whatever went wrong with the rest.
+                self.settle_notes(&mut work).await?;
+                match hydrated {
+                    Err(error) if error.code() == LOST => lost = Some(error),
+                    hydrated => hydrated?,
+                }
+                done += window.len() as u64;
+                bytes = work.bytes;
             }
-            done += window.len() as u64;
-            bytes = work.bytes;
         }
     }
 

@@ -21,8 +21,9 @@ use crate::ledger::{Ledger, key};
 use crate::model::{Ref, Segment, State};
 
 /// Bodies of entries kept at hand while they are copied from.
-const HELD: usize = 64 << 20;
-/// Reads in flight at once.
+const HELD: u64 = 32 << 20;
+/// Bodies of entries in flight at once, each of which is several times as large while it is decoded, and their number.
+const IN_FLIGHT: u64 = 8 << 20;
 const PARALLEL: u64 = 16;
 /// Units whose pages are fetched together.
 const BATCH: usize = 512;
@@ -203,14 +204,16 @@ impl<'a> Planner<'a> {
 
     /// Reads the entries that will be copied from, newest first, as many as fit.
     async fn hold_tail(&mut self) -> Result<()> {
-        let low = self.base.root.minlog;
+        let (low, tail) = (self.base.root.minlog, Tail::of(&self.base));
+        let mean = (tail.bytes / tail.entries.max(1)).max(1);
+        let at_once = (IN_FLIGHT / mean).clamp(1, PARALLEL);
         let (mut next, mut held) = (self.base.seq.next(), 0);
         while next > low && held <= HELD {
-            let from = Seq(next.0.saturating_sub(PARALLEL)).max(low);
+            let from = Seq(next.0.saturating_sub(at_once)).max(low);
             for read in join_all((from.0..next.0).map(|seq| self.ledger.entry(Seq(seq)))).await {
                 // A slot that is missing is noticed when something in it is needed.
                 if let Some(entry) = read? {
-                    held += entry.body.len();
+                    held += entry.body.len() as u64;
                     self.pages.hold(entry.state.seq, entry.body);
                 }
             }
@@ -358,7 +361,7 @@ fn metadata(packs: &PackRows) -> BTreeSet<Segment> {
 }
 
 /// The metadata packs that move along with `bytes` of pages from the log, and whether that is all of them: the newest
-/// ones, as long as they are smaller than twice what moves already.
+/// ones, as long as they are not larger than what moves already.
 fn levels(packs: &PackRows, bytes: u64) -> (BTreeSet<Segment>, bool) {
     let mut generations: BTreeMap<Seq, (u64, Vec<Segment>)> = BTreeMap::new();
     for (segment, row) in packs.iter().filter(|(_, row)| row.metadata) {
@@ -371,7 +374,7 @@ fn levels(packs: &PackRows, bytes: u64) -> (BTreeSet<Segment>, bool) {
     let all = generations.len();
     let mut taken = 0;
     for (size, segments) in generations.into_values().rev() {
-        if size >= sum.saturating_mul(2) {
+        if size > sum {
             break;
         }
         sum = sum.saturating_add(size);
