@@ -314,14 +314,7 @@ impl Team {
         Ok(self.meter.since(&before).total())
     }
 
-    fn text(
-        &self,
-        needed: Needed,
-        held: Held,
-        ratio: f64,
-        full: Count,
-        lazy: Count,
-    ) -> Result<String, Failure> {
+    fn text(&self, needed: Needed, held: Held, ratio: f64, full: Count, lazy: Count) -> Result<String, Failure> {
         let Year { entries, models, days, versions, seed, .. } = self.year;
         let root = &self.state.root;
         let mut out = format!(

@@ -149,7 +149,8 @@ impl Tool {
         let output = Command::new(&program).arg(asks).output().ok()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let line = text.lines().next().unwrap_or_default();
-        let version = line.split(" compiled").next().unwrap_or_default().trim_start_matches(kind.program()).trim();
+        let digits = |word: &&str| word.trim_start_matches('v').starts_with(|first: char| first.is_ascii_digit());
+        let version = line.split([' ', '/']).find(digits).unwrap_or_default();
         Some(Self { kind, program, version: version.to_owned() })
     }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::sandbox::Sandbox;
 
 /// A repo in a shared folder whose data lies in a pack, and the files of the store that are packs.
-fn shared() -> (Sandbox, Sandbox) {
+pub(crate) fn shared() -> (Sandbox, Sandbox) {
     let (ann, bob) = (Sandbox::with_model("seq 30000"), Sandbox::new());
     ann.peat("model method run m execute").ok();
     std::fs::create_dir(ann.path("shared")).unwrap();
@@ -19,7 +19,7 @@ fn shared() -> (Sandbox, Sandbox) {
     (ann, bob)
 }
 
-fn packs(ann: &Sandbox) -> Vec<PathBuf> {
+pub(crate) fn packs(ann: &Sandbox) -> Vec<PathBuf> {
     let mut found = Vec::new();
     crate::hints::files(&ann.path("shared/infra/pack"), "", &mut found);
     found

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use peat_testkit::s3::{Canned, Fault, S3Server};
 use serde_json::Value;
 
+use crate::mend;
 use crate::runs::wait_for;
 use crate::sandbox::{Ran, Sandbox};
 
@@ -180,6 +181,10 @@ fn the_manual_lists_every_span_and_attribute() {
     seen.extend(spans(&refused));
     ann.write("repo/go", "");
     child.wait().unwrap();
+    // A store that lost something.
+    let (cat, _) = mend::shared();
+    mend::packs(&cat).iter().for_each(|pack| std::fs::remove_file(pack).unwrap());
+    seen.extend(traced(&cat, "doctor --repair -y"));
 
     let manual = manual();
     let mut found = BTreeMap::<String, BTreeSet<String>>::new();

@@ -43,13 +43,17 @@ impl Db {
     /// The notes with these ids, in their order.
     pub(crate) fn todo(&self, ids: &[i64]) -> Result<Vec<Todo>> {
         self.read(|tx| {
-            let mut statement =
-                tx.prepare_cached("SELECT id, path, unit, was FROM todo WHERE id = ?1").map_err(sql)?;
+            let mut statement = tx.prepare_cached("SELECT id, path, unit, was FROM todo WHERE id = ?1").map_err(sql)?;
             let mut out = Vec::with_capacity(ids.len());
             for id in ids {
                 let row = statement
                     .query_row([id], |row| {
-                        Ok((row.get(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?, row.get::<_, Option<[u8; 32]>>(3)?))
+                        Ok((
+                            row.get(0)?,
+                            row.get::<_, String>(1)?,
+                            row.get::<_, String>(2)?,
+                            row.get::<_, Option<[u8; 32]>>(3)?,
+                        ))
                     })
                     .optional();
                 // Another process may have seen to it.
@@ -157,7 +161,8 @@ mod tests {
                 let content = Content::At(ContentRef { block, sub: 0 });
                 let row = FileRow { executable: false, size: 100, hash: Hash::of(&n.to_le_bytes()), content };
                 let insert = "INSERT INTO items(unit, path, fold, row) VALUES (?1, ?2, ?2, ?3)";
-                tx.execute(insert, rusqlite::params![unit.as_str(), path(n).as_str(), encode_row(&row)]).map_err(sql)?;
+                tx.execute(insert, rusqlite::params![unit.as_str(), path(n).as_str(), encode_row(&row)])
+                    .map_err(sql)?;
                 note(tx, &unit, &path(n), None)?;
             }
             // A file that went away needs nothing.

@@ -1,9 +1,11 @@
 //! Bringing the clone up to date, and contents where they are wanted.
 
+mod content;
 mod hydrate;
 mod places;
 mod pull;
 mod refresh;
 
-pub(crate) use hydrate::{AtHand, LOST};
+pub(crate) use content::LOST;
+pub(crate) use hydrate::AtHand;
 pub(crate) use refresh::{Base, Look, RECENT};

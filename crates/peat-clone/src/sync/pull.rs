@@ -7,7 +7,7 @@ use peat_ledger::{Entry, Follow, Ledger, Ref, Segment, State, UnitRow};
 use peat_types::{Result, Seq, Unit};
 
 use super::AtHand;
-use super::hydrate::LOST;
+use super::content::LOST;
 use crate::db::{self, Applied, Heads, LeaseBytes, Moment, NewHead, NewTable};
 use crate::handle::Inner;
 use crate::{Pulled, Scope};

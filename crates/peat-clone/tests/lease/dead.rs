@@ -6,7 +6,7 @@ use peat_clone::PendingStatus;
 use peat_objects::{Fault, Op};
 use peat_types::{Kind, Mutation};
 
-use super::common::{Opening, World, change_end, changes_in_log, new_run, path};
+use super::common::{Opening, World, change_end, changes_in_log, new_run};
 use super::{OUTPUT, X, generation, output, secs};
 
 #[tokio::test(start_paused = true)]

@@ -13,8 +13,10 @@ use super::{Ledger, key};
 use crate::format::{self, PageSource};
 use crate::model::{Entry, PageCache, Ref, Segment, State, UnitRow};
 
-/// Bytes that are read and thrown away rather than asked for in two requests.
+/// Bytes that are read and thrown away rather than asked for in two requests; more when much is wanted, so that a pack of
+/// which half is dead is still read in few requests: one part in so many.
 const GAP: u64 = 32 << 10;
+const GAP_PART: u64 = 32;
 /// Longest single read.
 const SPAN: u64 = 8 << 20;
 /// Reads in flight at once.
@@ -230,12 +232,14 @@ pub(super) async fn read_span(ledger: &Ledger, span: Vec<Ref>) -> Result<Span> {
 
 /// Records in groups that are read in one request each.
 pub(super) fn spans(wanted: BTreeSet<Ref>) -> Vec<Vec<Ref>> {
+    let all: u64 = wanted.iter().map(|at| u64::from(at.len)).sum();
+    let gap = GAP.max(all / GAP_PART);
     let mut spans: Vec<Vec<Ref>> = Vec::new();
     let mut end = 0;
     for at in wanted {
         let after = at.off.saturating_add(u64::from(at.len));
         let joins = spans.last().and_then(|span| span.first()).is_some_and(|first| {
-            first.segment == at.segment && at.off <= u64::saturating_add(end, GAP) && after - first.off <= SPAN
+            first.segment == at.segment && at.off <= u64::saturating_add(end, gap) && after - first.off <= SPAN
         });
         match spans.last_mut() {
             Some(span) if joins => {

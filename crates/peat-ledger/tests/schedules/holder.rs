@@ -198,11 +198,19 @@ impl Holder<'_> {
         let change = ChangeId::random(env);
         let (mut tried, mut since): (Option<(TxId, Seq)>, Seq) = (None, self.state.seq);
         for _ in 0..12 {
-            if tried.is_some()
-                && let Some((seq, tx)) = self.ledger.find_change(&self.state, unit, since, change, &self.cache).await?
-            {
-                self.world.acked(change, tx, seq);
-                return Ok(true);
+            if tried.is_some() {
+                match self.ledger.find_change(&self.state, unit, since, change, &self.cache).await {
+                    Err(error) if self.world.collects && error.code() == "history_gone" => {
+                        self.world.untold(change, since);
+                        return Ok(false);
+                    }
+                    found => {
+                        if let Some((seq, tx)) = found? {
+                            self.world.acked(change, tx, seq);
+                            return Ok(true);
+                        }
+                    }
+                }
             }
             since = self.state.seq;
             let Some((lease, rank, last, expected)) = self.unit(unit).await? else { return Ok(false) };

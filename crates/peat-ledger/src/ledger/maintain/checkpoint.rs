@@ -361,7 +361,7 @@ fn metadata(packs: &PackRows) -> BTreeSet<Segment> {
 }
 
 /// The metadata packs that move along with `bytes` of pages from the log, and whether that is all of them: the newest
-/// ones, as long as they are not larger than what moves already.
+/// ones, as long as they are smaller than twice what moves already.
 fn levels(packs: &PackRows, bytes: u64) -> (BTreeSet<Segment>, bool) {
     let mut generations: BTreeMap<Seq, (u64, Vec<Segment>)> = BTreeMap::new();
     for (segment, row) in packs.iter().filter(|(_, row)| row.metadata) {
@@ -374,7 +374,7 @@ fn levels(packs: &PackRows, bytes: u64) -> (BTreeSet<Segment>, bool) {
     let all = generations.len();
     let mut taken = 0;
     for (size, segments) in generations.into_values().rev() {
-        if size > sum {
+        if size >= sum.saturating_mul(2) {
             break;
         }
         sum = sum.saturating_add(size);

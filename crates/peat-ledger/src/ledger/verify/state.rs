@@ -18,9 +18,6 @@ const TOGETHER: usize = 512;
 /// Contents read and hashed together.
 const BATCH: u64 = 32 << 20;
 
-/// A page that is missing or damaged: the table behind it has to come from somewhere else.
-const REBUILD: &str = "'peat doctor --repair' builds the table again from the log where that reaches back far enough; else restore the \
-     object from a backup";
 const DEFECT: &str =
     "report this as a defect, with what 'peat ledger cat <key>' shows of it; contents are not concerned";
 
@@ -134,7 +131,7 @@ impl<'a> Check<'a> {
                 }
                 Some(_) => continue,
             };
-            wrong.push(Flaw::new(key::log(head.seq), what, "'peat doctor --repair' takes it from the log").of(unit));
+            wrong.push(Flaw::new(key::log(head.seq), what, DEFECT).of(unit));
         }
         for (unit, row) in rows {
             let known = self.changed.get(unit).map(|changed| changed.seq);
@@ -161,14 +158,14 @@ impl<'a> Check<'a> {
                 let object = self.bad_page(row.table).await;
                 let object =
                     object.unwrap_or_else(|| row.table.map_or_else(String::new, |at| key::segment(at.segment)));
-                self.note(Flaw::new(object, "", REBUILD).of(unit), error)?;
+                self.note(Flaw::new(object, "", RESTORE).of(unit), error)?;
                 return Ok(None);
             }
         };
         for at in &places {
             self.needed.insert(at.segment);
             if let Err(what) = self.stays(at, head, live) {
-                let flaw = Flaw::new(key::segment(at.segment), format!("{what} by the table of a model"), REBUILD);
+                let flaw = Flaw::new(key::segment(at.segment), format!("{what} by the table of a model"), RESTORE);
                 self.out.findings.push(flaw.of(unit));
             }
         }
