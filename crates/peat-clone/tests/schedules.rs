@@ -58,6 +58,8 @@ mod stage {
     pub const STALLS: u64 = 4;
     /// Many machines in a hurry.
     pub const CROWD: u64 = 5;
+    /// States are kept for seconds, and machines sleep for longer. (What is listed is there: see `ages` of the ledger.)
+    pub const AGES: u64 = 6;
 }
 
 impl Stage {
@@ -93,6 +95,15 @@ impl Stage {
                 let faults = Faults { lost_created: 0.2, ..Faults::none() };
                 let acts = vec![Act::Append, Act::Append, Act::Run, Act::Pull];
                 Self { faults, machines: 5 + dice.below(4), seats: 1, lives: 1, units: 6, acts }
+            }
+            stage::AGES => {
+                let stall_by = Duration::from_secs(40);
+                let calm =
+                    Faults { kill: 0.003, stall: 0.003, suspend: 0.002, stall_by, jump: 0.002, ..Faults::none() };
+                let faults = Faults { lost_created: 0.1, lost_reply: 0.005, late: 0.01, late_by: stall_by, ..calm };
+                let often = [(Act::Checkpoint, 6), (Act::Collect, 8)];
+                let acts = Act::ALL.iter().chain(&often).flat_map(|(act, times)| vec![*act; *times]).collect();
+                Self { faults, lives: 5, acts, ..usual }
             }
             _ => {
                 let acts: Vec<Act> = Act::ALL
@@ -164,11 +175,13 @@ fn every_schedule_keeps_the_invariants() {
         &counts,
         &[
             "abort",
+            "checkpoint",
             "clock jump under a lease",
             "commit under a lease",
             "committed by somebody else",
             "end",
             "end parked",
+            "garbage deleted",
             "helper",
             "interrupted run released",
             "kill under a lease",

@@ -6,15 +6,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use peat_clone::{
-    Adopt, Committed, LeaseMode, LocalClone, NewChange, NewRun, OnRefusal, Pending, PendingStatus, Run, Scope,
+    Adopt, Checkpoint, Committed, LeaseMode, LocalClone, NewChange, NewRun, OnRefusal, Pending, PendingStatus, Run,
+    Scope,
 };
 use peat_testkit::sim::Process;
 use peat_types::{Error, Hash, Kind, Result, Unit};
 
 use super::host::Host;
+use super::world;
 
-/// One thing that a process does with its clone. To add one (say for maintenance): name it here and in [`Act::ALL`],
-/// and say in [`Actor::play`] what it does.
+/// One thing that a process does with its clone. To add one: name it here and in [`Act::ALL`], and say in [`Actor::play`]
+/// what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     Append,
@@ -40,11 +42,15 @@ pub enum Act {
     Read,
     Doctor,
     Verify,
+    /// Makes a checkpoint, due or not.
+    Checkpoint,
+    /// Collects garbage. Only where [`World::collects`](super::world::World::collects).
+    Collect,
 }
 
 impl Act {
     /// All, with how often each is chosen.
-    pub const ALL: [(Self, usize); 14] = [
+    pub const ALL: [(Self, usize); 15] = [
         (Self::Append, 6),
         (Self::Run, 8),
         (Self::Hasty, 1),
@@ -59,6 +65,7 @@ impl Act {
         (Self::Read, 1),
         (Self::Doctor, 1),
         (Self::Verify, 1),
+        (Self::Checkpoint, 1),
     ];
 }
 
@@ -207,6 +214,20 @@ impl Actor<'_> {
                     }
                 }
             }
+            Act::Checkpoint => {
+                let full = self.process.maybe(0.3, "of everything");
+                match self.clone.checkpoint(true, full).await {
+                    Ok(Checkpoint::Done { .. }) => self.count("checkpoint"),
+                    Ok(_) => {}
+                    Err(error) => self.explain(&error),
+                }
+            }
+            Act::Collect => {
+                if let Err(error) = self.collect().await {
+                    self.explain(&error);
+                }
+                self.host.world.audit();
+            }
             // They must not write anything to the store (A6).
             Act::Read | Act::Doctor | Act::Verify => {
                 self.process.reads(true);
@@ -232,6 +253,20 @@ impl Actor<'_> {
             Ok(_) => self.host.check_view(self.process, &self.clone),
             Err(error) => self.explain(&error),
         }
+    }
+
+    async fn collect(&self) -> Result<()> {
+        let (keep, env) = (world::keep(), self.process.env());
+        // What there is has to come of age.
+        env.sleep(env.jitter(keep * 2)).await;
+        let plan = self.clone.plan_gc(keep).await?;
+        if self.process.maybe(0.3, "sleeps before it does as planned") {
+            env.sleep(env.jitter(keep * 2)).await;
+        }
+        if !self.clone.gc(&plan, keep).await?.deleted.is_empty() {
+            self.count("garbage deleted");
+        }
+        Ok(())
     }
 
     async fn read(&self, units: &[Unit]) -> Result<()> {
@@ -367,7 +402,9 @@ impl Actor<'_> {
         let parked = |row: &Pending| row.status == PendingStatus::Parked;
         let Some(row) = rows.into_iter().find(parked) else { return Ok(()) };
         self.host.look_at_journal();
-        if self.process.maybe(0.4, "drops it") {
+        // Nobody knows whether it is in the log, and this person does not look.
+        let untold = row.reason.is_some_and(|(code, _)| code == world::UNTOLD);
+        if untold || self.process.maybe(0.4, "drops it") {
             self.host.world.dropped(row.change);
             match self.clone.drop_change(row.change).await {
                 Err(error) if error.kind() == Kind::NotFound || error.kind() == Kind::AlreadyExists => {}

@@ -12,7 +12,7 @@ use peat_types::{ChangeId, Error, Namespace, Result, Seq, Unit};
 use super::acts::Actor;
 use super::planner::Appender;
 use super::view::{File, files_digest};
-use super::world::{World, lock, params};
+use super::world::{World, lock};
 
 /// One machine and its folder.
 #[derive(Clone)]
@@ -51,7 +51,7 @@ impl Host {
             host: self.machine.name().to_owned(),
             reporter: Arc::new(Silent),
         };
-        let new = NewNamespace { params: params(), ..NewNamespace::default() };
+        let new = NewNamespace { params: self.world.params(), ..NewNamespace::default() };
         LocalClone::create(options, process.env().clone(), Arc::new(Appender), new).await
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use peat_ledger::Params;
 use peat_testkit::sim::{Process, Sim, SimClock};
-use peat_types::{ChangeId, Env, Error, Kind, Mutation, Unit};
+use peat_types::{ChangeId, Env, Error, Kind, Mutation, Seq, Unit};
 
 use super::acts::Act;
 use super::judge::Judge;
@@ -16,9 +16,21 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Short times, so that takeovers happen within a schedule.
-pub fn params() -> Params {
+/// What collectors keep: the least that the ledger lets them.
+pub fn keep() -> Duration {
+    Duration::from_millis(12 * FRESH_MS)
+}
+
+/// For how long a slot is not cleared away, where garbage is collected.
+const FRESH_MS: u64 = 1000;
+
+/// Code of the error that says: the log no longer tells whether a change is in it.
+pub const UNTOLD: &str = "history_gone";
+
+/// Short times, so that takeovers and collections happen within a schedule.
+fn params(collects: bool) -> Params {
     Params {
+        fresh_ms: if collects { FRESH_MS } else { Params::default().fresh_ms },
         lease_ttl_ms: 1500,
         relist_ms: 500,
         ring: 8,
@@ -33,6 +45,8 @@ pub fn params() -> Params {
 pub struct World {
     pub sim: Sim,
     pub mutation: Option<Mutation>,
+    /// Whether garbage is collected here.
+    pub collects: bool,
     units: Arc<Vec<Unit>>,
     /// What people do here, some of it more often.
     pub acts: Arc<Vec<Act>>,
@@ -43,13 +57,24 @@ pub struct World {
 
 impl World {
     pub fn new(sim: &Sim, units: u64, acts: Vec<Act>, mutation: Option<Mutation>) -> Self {
+        let collects = acts.contains(&Act::Collect);
         let units = (0..units).map(|n| format!("model/{n}").parse().expect("unit")).collect();
         let judge = Arc::new(Mutex::new(Judge::new(sim)));
         let watching = judge.clone();
         let env = Env::seeded(Arc::new(SimClock::new(Duration::ZERO, 0)), 0, []);
         sim.watch(Box::new(move |store, wrote| lock(&watching).watch(store, wrote, &env)));
         let (units, acts, dropped) = (Arc::new(units), Arc::new(acts), Arc::default());
-        Self { sim: sim.clone(), mutation, units, acts, judge, dropped }
+        Self { sim: sim.clone(), mutation, collects, units, acts, judge, dropped }
+    }
+
+    pub fn params(&self) -> Params {
+        params(self.collects)
+    }
+
+    /// A10: every state that is kept is what it was.
+    pub fn audit(&self) {
+        let audited = self.judge().replay.audit(self.sim.store(), self.sim.server());
+        self.hold(audited);
     }
 
     pub fn judge(&self) -> MutexGuard<'_, Judge> {
@@ -87,6 +112,10 @@ impl World {
         let expected = match error.kind() {
             Kind::Offline | Kind::Contended => true,
             Kind::Conflict => error.code() == "lease_lost",
+            // Whoever slept for longer than states are kept.
+            Kind::Damaged if error.has_code(UNTOLD) => {
+                self.judge().replay.head.as_ref().is_some_and(|head| head.root.keep > Seq(0))
+            }
             _ => false,
         };
         if !expected {
