@@ -224,6 +224,8 @@ fn change(tree: &Path, batch: &[HandFile]) -> Result<NewChange> {
     let payload = serde_json::to_value(hand).map_err(|e| Error::internal("a change").with_source(e))?;
     let mut change = NewChange::new(ADD, units, payload);
     change.message = match (changed, removed) {
+        (1, 0) => "1 file changed by hand".to_owned(),
+        (0, 1) => "1 file removed by hand".to_owned(),
         (changed, 0) => format!("{changed} files changed by hand"),
         (0, removed) => format!("{removed} files removed by hand"),
         _ => format!("{changed} files changed and {removed} removed by hand"),

@@ -205,7 +205,7 @@ impl Repo {
 
     /// `peat data get`.
     pub async fn data_get(&self, request: &DataGet) -> Result<DataView> {
-        if let Some((there, model)) = self.elsewhere(&request.model).await? {
+        if let Some((there, model)) = self.view_for(&request.model).await? {
             return Box::pin(there.data_get(&DataGet { model, ..request.clone() })).await;
         }
         let definition = self.definition(&request.model)?;
@@ -242,7 +242,7 @@ impl Repo {
         reading: impl Into<Reading>,
     ) -> Result<DataList> {
         let reading = reading.into();
-        if let Some((there, model)) = self.elsewhere(model).await? {
+        if let Some((there, model)) = self.view_for(model).await? {
             return Box::pin(there.data_list(&model, data_type, reading)).await;
         }
         let definition = self.definition(model)?;
@@ -292,7 +292,7 @@ impl Repo {
     /// `peat data versions`.
     pub async fn data_versions(&self, model: &str, name: &str, reading: impl Into<Reading>) -> Result<DataVersions> {
         let reading = reading.into();
-        if let Some((there, model)) = self.elsewhere(model).await? {
+        if let Some((there, model)) = self.view_for(model).await? {
             return Box::pin(there.data_versions(&model, name, reading)).await;
         }
         let definition = self.definition(model)?;

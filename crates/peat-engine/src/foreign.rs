@@ -1,6 +1,8 @@
-//! Models of other namespaces of the same store: `namespace:model`. They are read through clones of their own, lazily, and
-//! nothing is ever written there.
+//! Models without a definition in `models/`: those of other namespaces of the same store, `namespace:model`, which are read
+//! through clones of their own, lazily; and those whose definition was removed, or did not come by git yet. Such views are
+//! for reading; nothing is ever written through them.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -31,7 +33,7 @@ impl Repo {
             out.namespaces.push(CatalogNamespace {
                 namespace,
                 repo_id: clone.info().owner.clone(),
-                models: models(clone).await?.into_iter().map(|model| model.name).collect(),
+                models: models(clone, &BTreeSet::new()).await?.into_iter().map(|model| model.name).collect(),
                 units: units.len() as u64,
                 items: units.iter().map(|unit| unit.items).sum(),
                 changed: pulled.items,
@@ -57,8 +59,24 @@ impl Repo {
         if clone.position()?.is_none() {
             clone.pull(&Scope::All).await?;
         }
-        let known = models(clone).await?;
+        let known = models(clone, &BTreeSet::new()).await?;
         Ok(Some((repo.with_models(known), model.to_owned())))
+    }
+
+    /// Where the data of a model is to be read when it has no definition of this repository; `None` when it has one, or
+    /// when nothing is known of it here.
+    pub(crate) async fn view_for(&self, reference: &str) -> Result<Option<(Self, String)>> {
+        if reference.contains(':') {
+            return self.elsewhere(reference).await;
+        }
+        let missing = |error: &Error| error.code() == "model_not_found";
+        if self.is_foreign() || !self.definition(reference).is_err_and(|error| missing(&error)) {
+            return Ok(None);
+        }
+        let defined: BTreeSet<String> = self.library().all()?.definitions.into_iter().map(|model| model.id).collect();
+        let clone = self.clone_of().await?;
+        let known = models(clone, &defined).await?;
+        Ok(find(&known, reference).is_ok().then(|| (self.clone().with_models(known), reference.to_owned())))
     }
 
     /// This repository as seen from another namespace of its store.
@@ -75,15 +93,17 @@ impl Repo {
 }
 
 /// The models that a namespace has data of, by what the newest data of each says. Reads one record each, once.
-async fn models(clone: &LocalClone) -> Result<Vec<Definition>> {
+/// Those with an id in `but` are left out.
+async fn models(clone: &LocalClone, but: &BTreeSet<String>) -> Result<Vec<Definition>> {
     let units: Vec<Unit> = clone.units()?.into_iter().map(|info| info.unit).collect();
-    let reads: Vec<_> = units.iter().map(|unit| model(clone, unit)).collect();
-    let read: Vec<Option<Definition>> = stream::iter(reads).buffered(PARALLEL).try_collect().await?;
-    Ok(read.into_iter().flatten().collect())
+    let id = |unit: &Unit| unit.as_str().strip_prefix("model/").map(str::to_owned);
+    let ids: Vec<_> = units.iter().filter_map(|unit| Some((unit, id(unit)?))).collect();
+    let reads: Vec<_> =
+        ids.iter().filter(|(_, id)| !but.contains(id)).map(|(unit, id)| model(clone, unit, id)).collect();
+    stream::iter(reads).buffered(PARALLEL).try_collect().await
 }
 
-async fn model(clone: &LocalClone, unit: &Unit) -> Result<Option<Definition>> {
-    let Some(id) = unit.as_str().strip_prefix("model/") else { return Ok(None) };
+async fn model(clone: &LocalClone, unit: &Unit, id: &str) -> Result<Definition> {
     let shelf = Shelf::now(clone, unit.clone());
     let all = shelf.versions().await?;
     let newest = all.values().filter_map(|versions| versions.last_key_value()).map(|(_, version)| version);
@@ -104,7 +124,7 @@ async fn model(clone: &LocalClone, unit: &Unit) -> Result<Option<Definition>> {
         items.first().and_then(|item| item.path.as_str().strip_prefix("data/")?.split_once(&format!("/{id}/")));
     let name = name.unwrap_or_else(|| id.to_owned());
     let rel = format!("{name} in namespace {}", clone.info().namespace);
-    Ok(Some(Definition {
+    Ok(Definition {
         id: id.to_owned(),
         type_name: type_name.map(|(name, _)| name.to_owned()).unwrap_or_default(),
         name,
@@ -120,7 +140,7 @@ async fn model(clone: &LocalClone, unit: &Unit) -> Result<Option<Definition>> {
         path: PathBuf::new(),
         rel,
         source: String::new(),
-    }))
+    })
 }
 
 /// Finds a model among those of another namespace: by name, id or beginning of an id.

@@ -7,10 +7,10 @@ mod support;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use peat_engine::{DataGet, DiffRequest, LogRequest, Reading, Repo, RestoreRequest, UndoRequest, When};
+use peat_engine::{Cancel, DataGet, DiffRequest, LogRequest, Quiet, Reading, Repo, RestoreRequest, UndoRequest, When};
 use peat_types::{Env, Kind, Seq, Steps};
 use serde_json::json;
-use support::{World, get, go};
+use support::{World, get, go, hints, request};
 
 fn undo(seq: u64) -> UndoRequest {
     UndoRequest { seq: Seq(seq), change: None, dry_run: false }
@@ -118,12 +118,26 @@ async fn a_deleted_model_comes_back_with_all_it_had() {
     thrice(&repo).await;
     let file = repo.definition("m").unwrap().path;
     let text = std::fs::read_to_string(&file).unwrap();
+    let id = repo.definition("m").unwrap().id;
     repo.model_delete("m", true).await.unwrap();
-    // The definition is git's; what it produced is the ledger's.
+    repo.undo(&undo(7)).await.unwrap();
+    // The definition is git's, what it produced is the ledger's, and can be read without it: by name and by id.
+    for model in ["m", id.as_str(), &id[..8]] {
+        let data = repo.data_get(&DataGet { model: model.to_owned(), ..get("result") }).await.unwrap();
+        assert_eq!((data.version, data.model_name.as_str(), data.content.unwrap()), (3, "m", json!({"n": 3})));
+        assert_eq!(repo.data_versions(model, "result", false).await.unwrap().total, 3);
+        assert_eq!(repo.data_list(model, None, false).await.unwrap().total, 1);
+    }
+    let unknown = repo.data_get(&DataGet { model: "n".to_owned(), ..get("result") }).await.unwrap_err();
+    assert_eq!(unknown.code(), "model_not_found");
+    assert!(hints(&unknown).contains("comes with git"), "{unknown:?}");
+    assert_eq!(
+        repo.run(&request("m", json!({})), &Cancel::default(), &Quiet).await.unwrap_err().code(),
+        "model_not_found"
+    );
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     std::fs::write(&file, text).unwrap();
     let repo = machine.repo();
-    repo.undo(&undo(7)).await.unwrap();
     assert_eq!(versions(&repo, false).await, [3, 2, 1]);
     assert_eq!(repo.data_get(&get("result")).await.unwrap().content.unwrap(), json!({"n": 3}));
     assert_eq!(go(&repo, json!({"n": 4})).await.report.data_artifacts[0].version, Some(4));
@@ -165,7 +179,7 @@ async fn a_restore_makes_the_present_equal_and_asks_before_it_deletes_much() {
     thrice(&a).await;
     let (_bob, b) = world.checkout(&machine, "bob");
     let other = peat_engine::RunRequest { model: "n".into(), ..support::request("n", json!({"n": 9})) };
-    b.run(&other, &peat_engine::Cancel::default(), &peat_engine::Quiet).await.unwrap();
+    b.run(&other, &Cancel::default(), &Quiet).await.unwrap();
 
     let refused = a.restore(&RestoreRequest { allow_deletes: false, ..restore(2) }).await.unwrap_err();
     assert_eq!(refused.code(), "too_many_deletes");

@@ -8,7 +8,7 @@ use peat_types::{Error, Kind, Result};
 
 use super::Definition;
 use crate::files;
-use crate::names::{closest, normalize_type};
+use crate::names::{check_new_name, closest};
 use crate::report::Warning;
 
 /// Folders below which nothing is looked for: deeper ones are a mistake or a trap.
@@ -281,8 +281,11 @@ fn missing(wanted: &str, found: &Found) -> Error {
         )),
         None => error,
     };
-    let create = if normalize_type(wanted).is_ok() && !wanted.contains(char::is_whitespace) { wanted } else { "NAME" };
+    let error =
+        error.with_hint("'peat model search' lists the models of this repository; what others defined comes with git");
+    // A second definition under a name that somebody meant otherwise would split its data.
+    if close.is_empty() && check_new_name(wanted).is_ok() && uuid::Uuid::try_parse(wanted).is_err() {
+        return error.with_hint(format!("if nobody did, make it with 'peat model create command/shell {wanted}'"));
+    }
     error
-        .with_hint("'peat model search' lists the models of this repository")
-        .with_hint(format!("make it with 'peat model create command/shell {create}'"))
 }

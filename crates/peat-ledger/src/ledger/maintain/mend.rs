@@ -438,7 +438,10 @@ impl Build for Repair {
             tx: self.mark.tx,
             change: self.mark.change,
             author: self.mark.author.clone(),
-            message: format!("repair: {} contents were put back", self.changed),
+            message: match self.changed {
+                1 => "repair: 1 content was put back".to_owned(),
+                many => format!("repair: {many} contents were put back"),
+            },
             root: Root { tail: base.root.tail.saturating_add(section.len() as u64), ..base.root.clone() },
             directory,
             packs: edits.into_iter().map(|(key, value)| Edit { key, value: Some(value) }).collect(),

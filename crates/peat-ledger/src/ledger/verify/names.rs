@@ -12,6 +12,8 @@ use crate::ledger::key;
 use crate::ledger::pages::{NoCache, Pages};
 use crate::model::{Segment, State};
 
+/// A slot that was written of late stays for a day, so that nobody is left waiting at it.
+const FREED: &str = "is no longer valid; a collection, 'peat datastore gc', frees it a day after it was written";
 const NEXT: &str = "goes with the next collection: 'peat datastore gc'";
 const LATER: &str =
     "may still become part of the ledger; if not, it goes with a collection some two days after it was written";
@@ -94,7 +96,7 @@ impl Check<'_> {
         };
         for (segment, size) in &self.sizes {
             match segment {
-                Segment::Log(seq) if *seq < root.keep => orphan(key::log(*seq), *size, NEXT),
+                Segment::Log(seq) if *seq < root.keep => orphan(key::log(*seq), *size, FREED),
                 Segment::Pack(base, id) if !known.contains(segment) => {
                     orphan(key::pack(*base, *id), *size, if *base <= root.horizon { NEXT } else { LATER });
                 }
@@ -119,7 +121,8 @@ impl Check<'_> {
             foreign.extend(page.keys.into_iter().map(|listed| listed.key).filter(|name| name != key::NS));
             let ours = [key::LOG, key::PACK, key::TX, key::BEAT, PROBE];
             if page.prefixes.iter().any(|name| name == PROBE) {
-                let what = "was left by a trial of the store, where nothing may be deleted: it may be removed";
+                let what =
+                    "was left by a trial of the store that was interrupted, or may not delete: it may be removed";
                 self.out.orphans.push(Orphan { key: PROBE.to_owned(), size: 0, what });
             }
             foreign.extend(page.prefixes.into_iter().filter(|name| !ours.contains(&name.as_str())));
