@@ -107,13 +107,23 @@ impl Repo {
     }
 
     /// The clone, opened when it is first asked for.
+    ///
+    /// # Errors
+    /// `Conflict` with code `owned_by_another` for a namespace of another repository that is not merely viewed.
     pub async fn clone_of(&self) -> Result<&LocalClone> {
         Ok(&self.opened().await?.0)
     }
 
     pub(crate) async fn opened(&self) -> Result<&(LocalClone, Place)> {
-        let open = || in_span(step!("clone.open"), open::open(&self.0.host, &self.0.root, &self.0.marker));
-        self.0.clone.get_or_try_init(open).await
+        let Inner { host, root, marker, .. } = &*self.0;
+        let open = async {
+            let opened = open::open(host, root, marker).await?;
+            if !self.is_foreign() {
+                open::own(&opened, &marker.repo_id)?;
+            }
+            Ok(opened)
+        };
+        self.0.clone.get_or_try_init(|| in_span(step!("clone.open"), open)).await
     }
 
     /// The clone, when it is open already.

@@ -88,7 +88,6 @@ async fn other_namespaces_are_read_on_demand_and_never_written() {
     let before = world.cloud.keys("pay/").await;
     let catalog = repo.catalog_pull(&["pay".to_owned()]).await.unwrap().namespaces;
     assert_eq!((catalog[0].models.as_slice(), catalog[0].units), (["m".to_owned()].as_slice(), 1));
-    let of = |model: &str| DataGet { model: model.to_owned(), ..get("result") };
     let view = repo.data_get(&of("pay:m")).await.unwrap();
     assert_eq!((view.version, view.content.unwrap(), &view.model_id), (3, json!({"n": 2}), &id));
     let first = repo.data_get(&DataGet { version: Some(1), ..of(&format!("pay:{}", &id[..8])) }).await.unwrap();
@@ -138,4 +137,49 @@ async fn a_repo_on_a_prefix_with_old_data_reads_and_pushes_only_its_own() {
     go(&repo, json!({"n": 2})).await;
     assert_eq!(world.cloud.keys("default/").await, before);
     assert_eq!(repo.data_versions("m", "result", true).await.unwrap().total, 1);
+}
+
+#[tokio::test]
+async fn a_namespace_of_another_repository_is_never_used_as_ones_own() {
+    let world = World::new();
+    let (_eve, other) = world.on("eve", "pay").await;
+    go(&other, json!({"n": 1})).await;
+    let (ann, repo) = world.on("ann", "ops").await;
+    go(&repo, json!({"n": 2})).await;
+    let marker = ann.dir.path().join(".peat.yaml");
+    let own = std::fs::read_to_string(&marker).unwrap();
+    let before = world.cloud.keys("pay/").await;
+    // Pasted by hand, with and without a clone of it, and with an id that is not the repository's any more.
+    std::fs::write(&marker, own.replace("namespace: ops", "namespace: pay")).unwrap();
+    for _ in 0..2 {
+        let repo = ann.repo();
+        let (asked, cancel) = (support::request("m", json!({})), peat_engine::Cancel::default());
+        let moved = setup("memory:", "mine");
+        for error in [
+            repo.run(&asked, &cancel, &peat_engine::Quiet).await.unwrap_err(),
+            repo.data_get(&get("result")).await.unwrap_err(),
+            repo.doctor(Default::default()).await.unwrap_err(),
+            repo.datastore_setup(&moved).await.unwrap_err(),
+            repo.datastore_gc(None, true).await.map(drop).unwrap_err(),
+        ] {
+            assert_eq!((error.kind(), error.code()), (Kind::Conflict, "owned_by_another"), "{error:?}");
+            assert!(hints(&error).contains("--namespace NAME --skip-migration"), "{error:?}");
+        }
+    }
+    assert_eq!(world.cloud.keys("pay/").await, before);
+    assert!(!world.cloud.has("mine/").await);
+    // The way out that is named.
+    let out = peat_engine::SetupRequest { skip_migration: true, ..setup("memory:", "mine") };
+    assert_eq!(ann.repo().datastore_setup(&out).await.unwrap().action, SetupAction::Create);
+    assert_eq!(ann.repo().data_get(&of("pay:m")).await.unwrap().version, 1);
+
+    let id = own.lines().find(|line| line.starts_with("repoId:")).unwrap();
+    std::fs::write(&marker, own.replace(id, "repoId: 5b0c3b1e-2f5a-4a57-8a3f-7f0f0c9c1d11")).unwrap();
+    assert_eq!(ann.repo().data_get(&get("result")).await.unwrap_err().code(), "owned_by_another");
+    std::fs::write(&marker, own).unwrap();
+    assert_eq!(ann.repo().data_get(&get("result")).await.unwrap().version, 1);
+}
+
+fn of(model: &str) -> DataGet {
+    DataGet { model: model.to_owned(), ..get("result") }
 }

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use peat_clone::{Hydration, LocalClone, NewNamespace, Options, Together};
-use peat_types::{Error, Hash, Namespace, Result};
+use peat_types::{Error, Hash, Kind, Namespace, Result};
 use serde_json::json;
 
 use super::find::LOCAL;
-use super::marker::{Datastore, Marker};
+use super::marker::{Datastore, MARKER, Marker};
 use crate::planner::DomainPlanner;
 use crate::store::Opened;
 use crate::{Host, files, swamp};
@@ -147,6 +147,28 @@ pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(L
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether the ledger belongs to the repository. Only that one writes to it, and each command may be the first to write.
+pub(super) fn own((clone, place): &(LocalClone, Place), repo_id: &str) -> Result<()> {
+    let owner = &clone.info().owner;
+    if owner == repo_id {
+        return Ok(());
+    }
+    let (url, namespace) = (&place.opened.url, &place.namespace);
+    let error = Error::new(
+        Kind::Conflict,
+        format!("namespace '{namespace}' of {url} belongs to repository {owner}, and this one is {repo_id}"),
+    )
+    .with_code("owned_by_another")
+    .with_hint(format!("if repoId in {MARKER} was changed by mistake, restore the file from git"));
+    if place.private {
+        return Err(error);
+    }
+    Err(error.with_hint(format!(
+        "use a namespace of its own: '{} --skip-migration'; what others have there is read as {namespace}:<model>",
+        place.opened.setup("NAME")
+    )))
 }
 
 async fn create(host: &Host, root: &Path, place: &Place, repo_id: &str) -> Result<LocalClone> {
