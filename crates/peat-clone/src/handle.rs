@@ -390,9 +390,11 @@ impl LocalClone {
     pub async fn purge(&self, unit: &Unit, paths: &[ItemPath]) -> Result<Purged> {
         let reporter = &self.0.options.reporter;
         let progress = |done, of| reporter.report(Event::Collecting { done, of });
-        let purged = self.0.ledger.purge(&self.purging(unit, paths), &progress).await?;
-        self.pull(&Scope::All).await?;
-        Ok(purged)
+        let purged = self.0.ledger.purge(&self.purging(unit, paths), &progress).await;
+        let pulled = self.pull(&Scope::All).await;
+        // One that stopped half-way has changed the present, too.
+        let purged = purged?;
+        pulled.map(|_| purged)
     }
 
     fn purging(&self, unit: &Unit, paths: &[ItemPath]) -> Purging {

@@ -266,6 +266,8 @@ async fn a_pin_of_an_older_state_refuses_a_purge_and_is_named() {
     let error = bench.ledger.purge(&what("secret"), &|_, _| {}).await.expect_err("pinned");
     assert_eq!((error.kind(), error.code()), (Kind::Conflict, "pinned"));
     assert!(error.to_string().contains("release-1"), "{error}");
+    let after = bench.ledger.plan_purge(&what("secret")).await.expect("planned");
+    assert_eq!((after.head, &after.items), (plan.head, &plan.items), "nothing was done by halves");
     assert!(!holders(&bench.memory, &bench.ledger, &secrets[1]).await.is_empty());
     bench.ledger.unpin("release-1", "ann@here", patience).await.expect("removed");
     purge(&bench.ledger, &what("secret")).await;

@@ -254,19 +254,24 @@ pub(super) async fn run(
     sweep(ledger, plan, &judged_by, entered, give_up, progress).await
 }
 
+/// Whether no pin keeps a state below `floor`.
+///
+/// # Errors
+/// `Conflict` with code `pinned`.
+pub(super) fn not_pinned(root: &Root, floor: Seq) -> Result<()> {
+    let Some((name, at)) = root.pins.iter().find(|(_, at)| *at < floor) else { return Ok(()) };
+    Err(Error::new(Kind::Conflict, format!("pin '{name}' keeps the state of entry {at}"))
+        .with_code("pinned")
+        .with_hint(format!("remove it with 'peat pin rm {name}', if nobody needs that state, and run this again")))
+}
+
 /// Raises the floors to `floor` at once, with no regard to who relies on what is below (a purge overwrites slots before
 /// it lets them go). Gives the head that says so.
 pub(super) async fn raise(ledger: &Ledger, floor: Seq, author: &str, give_up: Duration) -> Result<State> {
     for _ in 0..PLANS {
         let Entry { state: base, body, .. } = ledger.head_entry(ledger.known(floor)).await?;
         let old = base.root.clone();
-        if let Some((name, at)) = old.pins.iter().find(|(_, at)| *at < floor) {
-            return Err(Error::new(Kind::Conflict, format!("pin '{name}' keeps the state of entry {at}"))
-                .with_code("pinned")
-                .with_hint(format!(
-                    "remove it with 'peat pin rm {name}', if nobody needs that state, and run this again"
-                )));
-        }
+        not_pinned(&old, floor)?;
         let low = if floor == base.seq {
             old.minlog
         } else {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use peat_types::{ChangeId, Error, Hash, ItemPath, Kind, Result, Seq, TxId, Unit};
 
 use super::checkpoint::checkpoint_clean;
-use super::collect::{Judge, raise};
+use super::collect::{Judge, not_pinned, raise};
 use super::{Checkpoint, Checkpointing, Collected, Doomed};
 use crate::format;
 use crate::ledger::pages::{NoCache, Pages, fetch};
@@ -246,8 +246,10 @@ pub(super) async fn run(ledger: &Ledger, what: &Purging, progress: &(dyn Fn(u64,
                 .with_hint("nothing is lost: run the command again, it goes on where it stopped"));
         }
         match Box::pin(look(ledger, what)).await {
-            Ok(present) if present.is_clean() => {}
+            Ok(present) if present.is_clean() => not_pinned(&present.state.root, present.state.seq)?,
             Ok(present) => {
+                // What is refused at the end must not have removed the present by then.
+                not_pinned(&present.state.root, present.state.seq.next())?;
                 Box::pin(rewrite(ledger, what, present, give_up, &mut out)).await?;
                 continue;
             }
