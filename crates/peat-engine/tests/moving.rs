@@ -373,3 +373,29 @@ async fn half_a_copy_is_never_a_ledger_and_never_mixed_with_another() {
     assert!(done.objects_there > 0, "{done:?}");
     assert_eq!(items(&ann.repo()).await, before);
 }
+
+#[tokio::test]
+async fn of_two_private_ledgers_that_are_shared_at_once_under_one_name_one_is() {
+    let world = World::new();
+    let ann = world.machine("ann", &[]);
+    with_runs(&ann).await;
+    // Another checkout, which had begun a private ledger of its own.
+    let (bob, repo) = world.checkout(&ann, "bob");
+    go(&repo, json!({"n": 9})).await;
+    let to = setup("memory:", "ops");
+    let (repo_a, repo_b) = (ann.repo(), bob.repo());
+    let (first, second) = tokio::join!(repo_a.datastore_setup(&to), repo_b.datastore_setup(&to));
+    let (winner, loser, error) = match (first, second) {
+        (Ok(_), Err(error)) => (&ann, &bob, error),
+        (Err(error), Ok(_)) => (&bob, &ann, error),
+        both => panic!("{both:?}"),
+    };
+    assert!(["not_this_ledger", "two_histories"].contains(&error.code()), "{error:?}");
+    assert!(!hints(&error).contains("run it again"), "{error:?}");
+    assert!(winner.repo().ledger_verify(true).await.unwrap().passed);
+    // The other one is as it was, and may go elsewhere.
+    go(&loser.repo(), json!({"n": 5})).await;
+    assert_eq!(loser.repo().datastore_setup(&to).await.unwrap_err().code(), "two_histories");
+    loser.repo().datastore_setup(&setup("memory:", "ops-2")).await.unwrap();
+    assert!(loser.repo().ledger_verify(true).await.unwrap().passed);
+}

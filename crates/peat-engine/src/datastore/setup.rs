@@ -174,6 +174,9 @@ impl Repo {
             return Err(Error::internal("a move from nowhere"));
         };
         let again = |error: Error| {
+            if error.has_code("not_this_ledger") {
+                return error;
+            }
             error.with_hint(format!(
                 "it is safe to run it again: '{}' goes on where it stopped",
                 target.opened.setup(&target.namespace)

@@ -32,7 +32,7 @@ pub struct CopyPlan {
     pub upto: Seq,
     /// What the state after that entry counts.
     pub root: Root,
-    /// Objects to be copied, in this order: packs, then entries, the newest last.
+    /// Objects to be copied, in this order: entry 0, packs, then the other entries, the newest last.
     pub objects: Vec<Listed>,
     /// Objects that are there already, and their bytes.
     pub there: (u64, u64),
@@ -122,7 +122,8 @@ impl Ledger {
             self.same_history(target, &there, &entries).await?;
         }
         let mut plan = CopyPlan { upto, root: head.root, objects: Vec::new(), there: (0, 0) };
-        for object in packs.into_iter().chain(entries.into_values()) {
+        let first = entries.remove(&Seq::ZERO);
+        for object in first.into_iter().chain(packs).chain(entries.into_values()) {
             if there.get(&object.key) == Some(&object.size) {
                 plan.there = (plan.there.0 + 1, plan.there.1 + object.size);
             } else {
@@ -164,11 +165,12 @@ impl Ledger {
         }
     }
 
-    /// Copies what a plan names. `progress` is told how many objects and bytes are done. Killed anywhere, it is planned and
-    /// run again: what arrived is not copied twice.
+    /// Copies what a plan names, once slot 0 says whose copy it is: of two ledgers that are copied to one place at once, the
+    /// second leaves nothing there. `progress` is told how many objects and bytes are done. Killed anywhere, it is planned
+    /// and run again: what arrived is not copied twice.
     ///
     /// # Errors
-    /// `Damaged` when an object cannot be read here; what either store says.
+    /// `Conflict` with code `not_this_ledger` when the place is another one's; `Damaged` when an object cannot be read here; what either store says.
     pub async fn copy(
         &self,
         target: &Arc<dyn Store>,
@@ -181,14 +183,34 @@ impl Ledger {
             bytes: AtomicU64::new(0),
             progress,
         };
+        if plan.root.keep > Seq::ZERO {
+            self.claim(&**target).await?;
+        }
+        // (The first entry refers to nothing.)
+        let first = plan.objects.partition_point(|object| key::log_seq(&object.key) == Some(Seq::ZERO));
+        let (first, others) = plan.objects.split_at(first);
+        for object in first {
+            self.copy_one(target, object, &under_way).await?;
+        }
         // One kind after the other: no entry is there before what it refers to.
-        let packs = plan.objects.partition_point(|object| key::pack_segment(&object.key).is_some());
-        let (packs, entries) = plan.objects.split_at(packs);
+        let packs = others.partition_point(|object| key::pack_segment(&object.key).is_some());
+        let (packs, entries) = others.split_at(packs);
         for batch in packs.chunks(BATCH).chain(entries.chunks(BATCH)) {
             let copies: Vec<_> = batch.iter().map(|object| self.copy_one(target, object, &under_way)).collect();
             stream::iter(copies).buffered(PARALLEL).try_collect::<Vec<()>>().await?;
         }
         Ok(under_way.so_far())
+    }
+
+    /// Takes a place for the copy of a ledger whose slot 0 is void: it gets the id of the ledger, and goes with a collection.
+    async fn claim(&self, target: &dyn Store) -> Result<()> {
+        let name = key::log(Seq::ZERO);
+        let mut stub = format::void_slot();
+        stub.extend_from_slice(self.info.ledger.as_bytes());
+        self.env.step("move.claim").await;
+        let there = create_or_read(target, &self.env, &name, stub.clone().into(), &self.info.params).await?;
+        // Or its first entry, copied when that was not void yet.
+        if there == stub || self.sound(&name, &there).is_ok() { Ok(()) } else { Err(taken(target)) }
     }
 
     async fn copy_one(&self, target: &Arc<dyn Store>, object: &Listed, under_way: &UnderWay<'_>) -> Result<()> {
@@ -220,9 +242,7 @@ impl Ledger {
             // Whoever makes a ledger there at this moment must not lose an entry.
             let stored = create_or_read(&**target, &self.env, name, bytes.clone(), &self.info.params).await?;
             if stored != bytes {
-                return Err(Error::new(Kind::Conflict, format!("somebody else made a ledger in {target} meanwhile"))
-                    .with_code("not_this_ledger")
-                    .with_hint("choose another namespace with --namespace"));
+                return Err(taken(&**target));
             }
         } else {
             target.put(name, bytes).await?;
@@ -318,6 +338,12 @@ impl Ledger {
     pub async fn peek(store: &dyn Store) -> Result<Option<NsInfo>> {
         read(store).await
     }
+}
+
+fn taken(target: &dyn Store) -> Error {
+    Error::new(Kind::Conflict, format!("somebody else made a ledger in {target} meanwhile"))
+        .with_code("not_this_ledger")
+        .with_hint("choose another namespace with --namespace")
 }
 
 /// Everything that is copied.

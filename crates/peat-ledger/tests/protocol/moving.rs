@@ -7,6 +7,8 @@ use peat_objects::{Created, MemoryStore, Range, Store};
 use peat_types::{CloneId, InstanceId, Kind, LedgerId, Namespace, Seq};
 
 use super::bench::{Bench, log_key};
+use super::checkpoint::{busy, checkpoint, forced, sync};
+use super::gc::{DAY, collect, keep, timed};
 
 fn to(url: &str) -> Moved {
     Moved {
@@ -150,4 +152,48 @@ async fn writers_that_meet_the_end_while_they_wait_are_not_committed() {
     assert_eq!(sent.expect_err("refused").code(), "moved");
     late.state = late.ledger.head().await.expect("head").state;
     assert_eq!(late.state.root.units, 1);
+}
+
+/// A ledger, and whether what came first was collected.
+async fn some(cleared: bool) -> Bench {
+    let mut bench = timed().await;
+    for _ in 0..2 {
+        busy(&mut bench, 3).await;
+        checkpoint(&bench.ledger, &forced()).await;
+        sync(&mut bench).await;
+        bench.env.sleep(DAY * 3).await;
+    }
+    if cleared {
+        collect(&bench.ledger, &keep(1)).await;
+        sync(&mut bench).await;
+        assert!(bench.state.root.keep > Seq::ZERO);
+    }
+    bench
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_ledgers_that_are_copied_to_one_place_the_second_leaves_nothing_there() {
+    for (one, two) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (one, two) = (some(one).await, some(two).await);
+        let memory = MemoryStore::new();
+        let target: Arc<dyn Store> = Arc::new(memory.clone());
+        let plan = one.ledger.plan_copy(Some(&*target)).await.expect("plan");
+        let late = two.ledger.plan_copy(Some(&*target)).await.expect("nothing is there yet");
+        let (first, second) = tokio::join!(
+            one.ledger.copy(&target, &plan, &|_| {}),
+            two.ledger.copy(&target, &late, &|_| {})
+        );
+        let (winner, loser, plan) =
+            if first.is_ok() { (one.ledger, second, plan) } else { (two.ledger, first, late) };
+        let error = loser.expect_err("one of them");
+        assert_eq!((error.kind(), error.code()), (Kind::Conflict, "not_this_ledger"), "{error}");
+        winner.check_copy(&target, &plan).await.expect("whole, and nothing else");
+        // Its repeated copy finds the place its own.
+        let again = winner.plan_copy(Some(&*target)).await.expect("plan");
+        assert!(again.objects.is_empty(), "{again:?}");
+        winner.copy(&target, &again, &|_| {}).await.expect("the same again");
+        let mut keys: Vec<String> = plan.objects.iter().map(|object| object.key.clone()).collect();
+        keys.push(log_key(Seq(0)));
+        assert!(memory.keys().iter().all(|key| keys.contains(key)), "{:?}", memory.keys());
+    }
 }
