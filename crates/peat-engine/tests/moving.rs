@@ -399,3 +399,23 @@ async fn of_two_private_ledgers_that_are_shared_at_once_under_one_name_one_is() 
     loser.repo().datastore_setup(&setup("memory:", "ops-2")).await.unwrap();
     assert!(loser.repo().ledger_verify(true).await.unwrap().passed);
 }
+
+#[tokio::test]
+async fn a_place_that_was_left_is_named_as_one() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    go(&repo, json!({"n": 1})).await;
+    let dir = tempfile::tempdir().unwrap();
+    repo.datastore_setup(&folder(dir.path(), "store")).await.unwrap();
+    let repo = ann.repo();
+    for dry_run in [true, false] {
+        let back = SetupRequest { dry_run, ..setup("memory:", "ops") };
+        let error = repo.datastore_setup(&back).await.unwrap_err();
+        assert_eq!(error.code(), "left_behind", "{error:?}");
+        assert!(hints(&error).contains("'peat datastore setup memory: --namespace NAME'"), "{error:?}");
+    }
+    repo.namespace_rename("drei", false).await.unwrap();
+    assert_eq!(ann.repo().namespace_rename("ops", false).await.unwrap_err().code(), "left_behind");
+    ann.repo().datastore_setup(&setup("memory:", "home")).await.unwrap();
+    assert_eq!(ann.repo().data_versions("m", "result", false).await.unwrap().total, 1);
+}

@@ -177,6 +177,16 @@ impl Repo {
             ))
             .with_code("fork")
             .with_hint("it was probably restored from a backup: compare both before you go on; nothing was touched")),
+            Some(info) if source.clone.info().comes_from(info.ledger) => Err(Error::new(
+                Kind::Conflict,
+                format!(
+                    "namespace '{namespace}' of {url} is where this ledger was before it moved to {}, and a place that was \
+                     left is not used again",
+                    source.place.opened.url
+                ),
+            )
+            .with_code("left_behind")
+            .with_hint(format!("choose another namespace there: '{}'", plan.target.opened.setup("NAME")))),
             Some(info) if source.standing.items == 0 && went.is_none() => Ok(Action::Join(info)),
             Some(_) => {
                 let message = format!(
