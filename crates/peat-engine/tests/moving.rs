@@ -43,6 +43,12 @@ fn folder(root: &std::path::Path, name: &str) -> SetupRequest {
     setup(&format!("file://{}", root.join(name).display()), "ops")
 }
 
+/// The file of the first version of the data.
+async fn raw(repo: &Repo) -> std::path::PathBuf {
+    let (tree, id) = (repo.clone_of().await.unwrap().tree(), repo.definition("m").unwrap().id);
+    tree.join(format!("data/test/fake/{id}/result/1/raw"))
+}
+
 fn store_of(machine: &Machine) -> Option<Datastore> {
     machine.repo().marker().datastore.clone()
 }
@@ -146,10 +152,13 @@ async fn who_follows_takes_pending_changes_along() {
     let to = folder(dir.path(), "store");
     repo.datastore_setup(&to).await.unwrap();
 
+    fs::write(raw(&repo_b).await, "mine").unwrap();
     let push = bob.repo().sync(false, true).await.unwrap();
     assert!(push.errors[0].contains("moved"), "{push:?}");
     let followed = bob.repo().datastore_setup(&to).await.unwrap();
     assert_eq!((followed.action, followed.pending_taken), (SetupAction::Follow, 1));
+    let told = |warning: &String| warning.contains("/result/1/raw") && !warning.contains("not in the datastore yet");
+    assert!(followed.warnings.iter().any(told), "{followed:?}");
     let repo_b = bob.repo();
     assert_eq!(repo_b.sync(false, true).await.unwrap().changes_committed, Some(1));
     let repo = ann.repo();
@@ -178,23 +187,50 @@ async fn pending_changes_and_runs_keep_a_ledger_where_it_is_and_are_named() {
         let wait = wait.clone();
         async move { wait.notified().await }
     });
+    // The plan foresees it, too.
+    let dry = SetupRequest { dry_run: true, ..to.clone() };
     let setup = async {
         begun.notified().await;
-        let error = ann.repo().datastore_setup(&to).await.unwrap_err();
+        let mut errors = Vec::new();
+        for to in [&to, &dry] {
+            errors.push(ann.repo().datastore_setup(to).await.unwrap_err());
+        }
         over.notify_one();
-        error
+        errors
     };
-    let (_, error) = tokio::join!(go(&repo_b, json!({"n": 2})), setup);
-    assert!(error.kind() == Kind::Contended && error.to_string().contains("bob@bob-host"), "{error:?}");
+    let (_, errors) = tokio::join!(go(&repo_b, json!({"n": 2})), setup);
+    for error in errors {
+        assert!(error.kind() == Kind::Contended && error.to_string().contains("bob@bob-host"), "{error:?}");
+    }
     // A change that could not be sent.
     world.cloud.off(true);
     let offline = RunRequest { offline: true, ..request("m", json!({"n": 2})) };
     ann.repo().run(&offline, &Cancel::default(), &Quiet).await.unwrap();
     world.cloud.off(false);
-    let error = ann.repo().datastore_setup(&to).await.unwrap_err();
-    assert!(error.kind() == Kind::Conflict && error.to_string().contains("1 changes"), "{error:?}");
+    for to in [&to, &dry] {
+        let error = ann.repo().datastore_setup(to).await.unwrap_err();
+        assert!(error.kind() == Kind::Conflict && error.to_string().contains("1 changes"), "{error:?}");
+    }
+    // Whoever leaves it behind is told.
+    for request in [setup("memory:", "zwei"), SetupRequest { skip_migration: true, ..to.clone() }] {
+        let left = SetupRequest { skip_migration: true, dry_run: true, ..request };
+        let plan = ann.repo().datastore_setup(&left).await.unwrap();
+        assert!(plan.warnings.iter().any(|warning| warning.contains("not in the datastore yet: 1")), "{plan:?}");
+    }
     assert!(!dir.path().join("store/ops/ns.json").exists());
     ann.repo().sync(false, true).await.unwrap();
+    // A file that was changed by hand.
+    let repo = ann.repo();
+    let file = raw(&repo).await;
+    fs::write(&file, "mine").unwrap();
+    for to in [&to, &dry] {
+        let error = ann.repo().datastore_setup(to).await.unwrap_err();
+        assert!(error.code() == "changed_by_hand" && error.to_string().contains("/result/1/raw"), "{error:?}");
+    }
+    let plan = ann.repo().namespace_set("zwei", true).await.unwrap();
+    assert!(plan.warnings.iter().any(|warning| warning.contains("/result/1/raw")), "{plan:?}");
+    ann.repo().sync(false, true).await.unwrap();
+    assert!(ann.repo().namespace_set("zwei", true).await.unwrap().warnings.len() == 1, "but where it stays");
     ann.repo().datastore_setup(&to).await.unwrap();
     assert_eq!(ann.repo().data_versions("m", "result", false).await.unwrap().total, 3);
 }

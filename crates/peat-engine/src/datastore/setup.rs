@@ -8,6 +8,7 @@ mod cleanup;
 mod inspect;
 mod plan;
 mod previous;
+mod rest;
 
 use std::sync::Arc;
 
@@ -184,15 +185,12 @@ impl Repo {
         };
         let store = target.opened.within(target.namespace.as_str())?;
         let going = source.standing.moved.is_some();
-        if !going {
-            plan::at_rest(source.clone).await?;
-        }
         let copy = source.clone.plan_copy(Some(&store)).await?;
         let copied: Copied = source.clone.copy(&store, &copy).await.map_err(again)?;
         (report.objects_copied, report.bytes_copied) = (copied.objects, copied.bytes);
         if !going {
-            // It took a while.
-            plan::at_rest(source.clone).await?;
+            // Since it was planned a while has passed.
+            self.at_rest(source.clone).await?;
         }
         source.clone.move_to(&store, &target.opened.url, &target.namespace, probe).await.map_err(again)
     }

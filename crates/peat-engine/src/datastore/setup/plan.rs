@@ -1,10 +1,10 @@
 //! What a setup will do: found out with reads only.
 
-use peat_clone::{CopyPlan, LocalClone, NsInfo, Scope, Standing};
+use peat_clone::{CopyPlan, LocalClone, NsInfo, Standing};
 use peat_objects::{List, Pages, Range};
 use peat_types::{Error, Kind, Result};
 
-use super::{SetupRequest, inspect};
+use super::{SetupRequest, inspect, rest};
 use crate::Repo;
 use crate::repo::{LOCAL, Place, place};
 
@@ -94,6 +94,8 @@ impl Repo {
         {
             plan.action = Action::Create;
         }
+        let stays = self.stays_behind(&plan).await?;
+        plan.warnings.extend(stays);
         Ok(plan)
     }
 
@@ -232,33 +234,6 @@ async fn is_unfinished(target: &Place, info: &NsInfo) -> Result<bool> {
         }
     }
     Ok(true)
-}
-
-/// Whether nothing is under way in a ledger, so that all of it can be taken along.
-pub(super) async fn at_rest(clone: &LocalClone) -> Result<()> {
-    clone.pull(&Scope::All).await?;
-    let pending = clone.pending()?;
-    if !pending.is_empty() {
-        let named: Vec<String> = pending.iter().take(3).map(|p| format!("{} ({})", p.change, p.message)).collect();
-        let more = if pending.len() > named.len() { ", …" } else { "" };
-        return Err(Error::new(
-            Kind::Conflict,
-            format!(
-                "{} changes of this machine are not in the datastore yet, so it cannot be copied whole: {}{more}",
-                pending.len(),
-                named.join(", ")
-            ),
-        )
-        .with_hint("settle them with 'peat datastore sync --push', or decide about them: 'peat pending list'"));
-    }
-    if let Some(info) = clone.leases()?.into_iter().find(|info| info.lease.held) {
-        return Err(Error::new(
-            Kind::Contended,
-            format!("a run by {}@{} is in progress since {}", info.lease.user, info.lease.host, info.lease.since),
-        )
-        .with_hint("wait for its end, or end it with 'peat model cancel --all', then run the command again"));
-    }
-    Ok(())
 }
 
 pub(super) fn taken(error: Error, target: &Place) -> Error {
