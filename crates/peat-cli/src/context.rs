@@ -204,6 +204,21 @@ impl Context {
         }
     }
 
+    /// Says that the ledger in use moved, once that is known here: nothing else would tell who only reads.
+    pub fn tell_moved(&self, ended: Option<&Error>) {
+        if ended.is_some_and(|error| error.has_code("moved")) {
+            return;
+        }
+        match self.repo.get().map(Repo::moved) {
+            Some(Ok(Some(moved))) => {
+                self.printer.warning(&format!("{moved}; nothing new comes here any more"));
+                moved.hints().iter().for_each(|hint| self.printer.note(&format!("hint: {hint}")));
+            }
+            Some(Err(error)) => tracing::debug!(%error, "whether the ledger moved is not known"),
+            _ => {}
+        }
+    }
+
     fn elapsed(&self) -> Duration {
         self.env.monotonic().saturating_sub(self.started)
     }

@@ -79,6 +79,7 @@ fn answer(args: &[OsString], env: Env) -> Exit {
     let ended = span.in_scope(|| {
         let ended = commands::dispatch(cli.command, &context);
         context.remember_cost(&name);
+        context.tell_moved(ended.as_ref().err());
         ended
     });
     let exit = ended.as_ref().map_or_else(Exit::of, |exit| *exit);

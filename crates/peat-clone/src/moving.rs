@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use peat_ledger::{Collected, Copied, CopyPlan, GcPlan, Moved, NsInfo};
+use peat_ledger::{Collected, Copied, CopyPlan, GcPlan, Ledger, Moved, NsInfo};
 use peat_objects::Store;
-use peat_types::{Error, Kind, LedgerId, Namespace, Result, Seq};
+use peat_types::{CloneId, Env, Error, InstanceId, Kind, LedgerId, Namespace, Result, Seq};
 
 use crate::files::{self, Lock};
 use crate::{Event, LocalClone, Options};
@@ -26,12 +26,27 @@ pub struct Standing {
     pub moved: Option<Moved>,
 }
 
+impl Standing {
+    /// How a ledger stands that this machine need not have a clone of; and, when it moved, what whoever wants to use it is
+    /// told.
+    pub async fn of(store: Arc<dyn Store>, env: &Env, info: NsInfo) -> Result<(Self, Option<Error>)> {
+        let ledger = Ledger::with_info(store, env, info, CloneId::random(env), InstanceId::random(env));
+        let standing = Self::now(&ledger).await?;
+        let gone = standing.moved.as_ref().map(|moved| ledger.gone_to(moved));
+        Ok((standing, gone))
+    }
+
+    async fn now(ledger: &Ledger) -> Result<Self> {
+        let head = ledger.head().await?.state;
+        let (units, items, bytes) = (head.root.units, head.root.files, head.root.bytes);
+        Ok(Self { seq: head.seq, units, items, bytes, moved: head.root.moved })
+    }
+}
+
 impl LocalClone {
     /// How the ledger stands now, as the store says.
     pub async fn standing(&self) -> Result<Standing> {
-        let head = self.0.ledger.head().await?.state;
-        let (units, items, bytes) = (head.root.units, head.root.files, head.root.bytes);
-        Ok(Standing { seq: head.seq, units, items, bytes, moved: head.root.moved })
+        Standing::now(&self.0.ledger).await
     }
 
     /// Where the ledger went, as far as this clone has heard. No request.

@@ -11,10 +11,11 @@ mod purge;
 mod setup;
 mod sync;
 
-use peat_clone::LogQuery;
+use peat_clone::{LogQuery, TxKind};
 use peat_objects::{List, Pages};
-use peat_types::{Result, Seq, Timestamp};
+use peat_types::{Error, Result, Seq, Timestamp};
 
+use crate::repo::Marker;
 use crate::Repo;
 use crate::report::{DatastoreStatus, LedgerCat, LedgerLs, LedgerObject, LocalContents};
 
@@ -33,7 +34,18 @@ impl Repo {
         let newest = clone.log(&LogQuery::newest(1)).await;
         let latency = self.host().env.monotonic().saturating_sub(began);
         let (healthy, message, head) = match newest {
-            Ok(page) => (true, "the store answers".to_owned(), page.lines.first().map(|line| line.seq)),
+            Ok(page) => {
+                let newest = page.lines.first();
+                let left = newest.is_some_and(|line| line.txs.iter().any(|tx| tx.kind == TxKind::Moved));
+                let message = match clone.moved()? {
+                    Some(moved) => format!("the store answers, but {}", clone.gone_to(&moved)),
+                    None if left => {
+                        "the store answers, but the ledger moved: 'peat datastore sync --pull' says where".to_owned()
+                    }
+                    None => "the store answers".to_owned(),
+                };
+                (true, message, newest.map(|line| line.seq))
+            }
             Err(error) => (false, error.chain().join(": "), clone.head()?),
         };
         let size = if size && healthy { Some(self.store_size(place).await?) } else { None };
@@ -62,6 +74,19 @@ impl Repo {
             recent: self.recent_costs(clone)?,
             maintenance: self.maintenance()?,
         })
+    }
+
+    /// What whoever uses a ledger that moved is to know, as far as this clone has heard: nothing new comes there. No request.
+    ///
+    /// # Errors
+    /// Those of reading the index and the marker.
+    pub fn moved(&self) -> Result<Option<Error>> {
+        let Some((clone, _)) = self.opened_now().filter(|_| !self.is_foreign()) else { return Ok(None) };
+        let Some(moved) = clone.moved()? else { return Ok(None) };
+        // This very command may have followed it.
+        let now = Marker::read(self.root(), &self.host().version)?;
+        let uses = now.is_none_or(|now| now.datastore == self.marker().datastore);
+        Ok(uses.then(|| clone.gone_to(&moved)))
     }
 
     /// `peat ledger ls`: objects below a folder of the namespace.

@@ -455,3 +455,37 @@ async fn a_place_that_was_left_is_named_as_one() {
     ann.repo().datastore_setup(&setup("memory:", "home")).await.unwrap();
     assert_eq!(ann.repo().data_versions("m", "result", false).await.unwrap().total, 1);
 }
+
+#[tokio::test]
+async fn readers_hear_that_a_ledger_moved_and_nobody_joins_it() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    go(&repo, json!({"n": 1})).await;
+    let (bob, repo_b) = world.checkout(&ann, "bob");
+    repo_b.sync(true, false).await.unwrap();
+    assert!(repo_b.moved().unwrap().is_none());
+    let dir = tempfile::tempdir().unwrap();
+    let to = folder(dir.path(), "store");
+    repo.datastore_setup(&to).await.unwrap();
+    let status = repo_b.datastore_status(false).await.unwrap();
+    assert!(status.healthy && status.message.contains("moved"), "{status:?}");
+    assert!(repo_b.moved().unwrap().is_none(), "not asked yet");
+    repo_b.sync(true, false).await.unwrap();
+    let told = repo_b.moved().unwrap().unwrap();
+    assert!(told.code() == "moved" && hints(&told).contains("'peat datastore setup file:"), "{told:?}");
+    assert!(repo_b.datastore_status(false).await.unwrap().message.contains("file:///"));
+    // It is still read, and not joined, by whatever way.
+    assert_eq!(repo_b.data_get(&get("result")).await.unwrap().version, 1);
+    let left = SetupRequest { skip_migration: true, ..setup("memory:", "ops") };
+    let error = ann.repo().datastore_setup(&left).await.unwrap_err();
+    assert_eq!(error.code(), "moved", "{error:?}");
+    bob.repo().namespace_set("other", false).await.unwrap();
+    for dry_run in [true, false] {
+        let error = bob.repo().namespace_set("ops", dry_run).await.unwrap_err();
+        assert!(error.code() == "moved" && hints(&error).contains("'peat datastore setup file:"), "{error:?}");
+    }
+    bob.repo().datastore_setup(&SetupRequest { skip_migration: true, ..to }).await.unwrap();
+    let repo_b = bob.repo();
+    assert_eq!(repo_b.data_get(&get("result")).await.unwrap().version, 1);
+    assert!(repo_b.moved().unwrap().is_none());
+}

@@ -36,6 +36,9 @@ fn a_team_moves_its_datastore_and_everybody_follows() {
     let next = shop.beside("next");
     let there = shop.setup(&next, &["--namespace", "infra"]);
     assert_eq!(ann.ok(&there)["action"], "move");
+    let synced = ben.command("datastore sync --pull".split(' ')).output().unwrap();
+    let told = String::from_utf8_lossy(&synced.stderr).into_owned();
+    assert!(synced.status.success() && told.contains("moved to namespace 'infra'"), "{told}");
     let moved = ben.refused(["model", "method", "run", "hello", "execute", "--input", "run=true"], "moved");
     assert!(moved["hint"].as_str().unwrap().contains(&format!("setup {next} --namespace infra")), "{moved}");
     assert_eq!(ben.ok(&there)["action"], "follow");

@@ -89,10 +89,16 @@ impl Repo {
             plan.source = self.source(&plan.target, known).await?;
         }
         plan.action = self.action(&plan, there, fresh).await?;
-        if let Action::Join(info) = &plan.action
-            && is_unfinished(&plan.target, info).await?
-        {
-            plan.action = Action::Create;
+        if let Action::Join(info) = &plan.action {
+            if is_unfinished(&plan.target, info).await? {
+                plan.action = Action::Create;
+            } else {
+                let store = plan.target.opened.within(plan.target.namespace.as_str())?;
+                // Nothing can be written there any more.
+                if let (_, Some(gone)) = Standing::of(store, &host.env, info.clone()).await? {
+                    return Err(gone);
+                }
+            }
         }
         let stays = self.stays_behind(&plan).await?;
         plan.warnings.extend(stays);
