@@ -101,11 +101,7 @@ impl LocalClone {
         planner: Arc<dyn Planner>,
         new: Option<NewNamespace>,
     ) -> Result<Self> {
-        for name in ["", "journal", "tree", "run", files::TEMP] {
-            let dir = options.dir.join(name);
-            std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, e))?;
-        }
-        let lock = Lock::wait(&env, &options.dir.join("open.lock"), OPEN_WAIT).await?;
+        let lock = enter(&options, &env).await?;
         files::sweep(&env, &options.dir.join(files::TEMP));
         let instance = InstanceId::random(&env);
         let mut found = identity::find(&env, &options)?;
@@ -421,6 +417,15 @@ impl LocalClone {
     pub async fn cat(&self, key: &str) -> Result<serde_json::Value> {
         self.0.ledger.cat(key).await
     }
+}
+
+/// Makes the folder of a clone, and takes its lock.
+pub(crate) async fn enter(options: &Options, env: &Env) -> Result<Lock> {
+    for name in ["", "journal", "tree", "run", files::TEMP] {
+        let dir = options.dir.join(name);
+        std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, e))?;
+    }
+    Lock::wait(env, &options.dir.join("open.lock"), OPEN_WAIT).await
 }
 
 async fn open_ledger(

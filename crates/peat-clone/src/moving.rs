@@ -1,5 +1,6 @@
 //! The clone's side of moving a ledger to another store, and of following one that moved.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use peat_objects::Store;
 use peat_types::{CloneId, Env, Error, InstanceId, Kind, LedgerId, Namespace, Result, Seq};
 
 use crate::files::{self, Lock};
-use crate::{Event, LocalClone, Options};
+use crate::{Durability, Event, Hydration, LocalClone, Options, db, handle};
 
 /// What the newest entry says of the whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +96,46 @@ impl LocalClone {
         Box::pin(self.0.ledger.move_to(target, &to, &self.0.author(), probe)).await
     }
 
+    /// Gives what is known here to the clone that will be opened with `to`, of the ledger `next` that goes on from this one:
+    /// it need not be read again. Nothing changes here. One request. Killed anywhere, it is all there or not at all.
+    /// Gives whether it was done: a folder that was opened before has an index of its own, and what is not part of the other
+    /// ledger is of no use to it.
+    ///
+    /// # Errors
+    /// Those of files and databases. The other clone can do without.
+    pub async fn hand_over(&self, to: &Options, next: &NsInfo) -> Result<bool> {
+        let (ours, env) = (self.info().ledger, &self.0.env);
+        let Some(upto) = next.origin.iter().find(|from| from.ledger == ours).map(|from| from.upto) else {
+            return Ok(false);
+        };
+        let _lock = handle::enter(to, env).await?;
+        if Self::has_seen_a_ledger(&to.dir) {
+            return Ok(false);
+        }
+        let seen = self.0.db.heads()?;
+        let shared = [seen.head, seen.position].into_iter().flatten().find(|state| state.seq <= upto);
+        if let Some(shared) = shared {
+            let there = Ledger::with_info(to.store.clone(), env, next.clone(), self.0.id, self.0.instance);
+            if !Box::pin(there.holds(&shared)).await? {
+                return Ok(false);
+            }
+        }
+        let index = to.dir.join("state.db");
+        let fresh = db::beside(env, &index);
+        let taken = self.0.db.hand_over(&fresh, next, upto, to.hydration == Hydration::Full);
+        if !matches!(taken, Ok(true)) {
+            files::remove(&fresh)?;
+            return taken;
+        }
+        if to.durability == Durability::Synced {
+            File::open(&fresh).and_then(|file| file.sync_all()).map_err(|e| Error::io("sync", &fresh, e))?;
+        }
+        env.step("take.index").await;
+        db::swap_in(&fresh, &index)?;
+        env.step("take.indexed").await;
+        Ok(true)
+    }
+
     /// Takes over the changes that another clone could not commit any more because its ledger moved to this one.
     /// Gives how many. A crash in between leaves some in both; a change enters the log once all the same. What was uploaded
     /// for one lies in the store that is left, so it is uploaded again.
@@ -146,7 +187,7 @@ impl LocalClone {
 
 /// Copies a file, or a folder of files, so that it is there whole or not at all.
 fn copy(options: &Options, from: &Path, to: &Path) -> Result<()> {
-    let sync = options.durability == crate::Durability::Synced;
+    let sync = options.durability == Durability::Synced;
     let temp = options.dir.join(files::TEMP).join(format!("taken-{}", to.file_name().unwrap_or_default().display()));
     remove(&temp)?;
     copy_into(from, &temp, sync)?;
@@ -168,7 +209,7 @@ fn copy_into(from: &Path, to: &Path, sync: bool) -> Result<()> {
     }
     std::fs::copy(from, to).map_err(fail)?;
     if sync {
-        std::fs::File::open(to).and_then(|file| file.sync_all()).map_err(fail)?;
+        File::open(to).and_then(|file| file.sync_all()).map_err(fail)?;
     }
     Ok(())
 }

@@ -158,6 +158,16 @@ pub(crate) fn set_position(tx: &Transaction<'_>, state: &State) -> Result<()> {
     set(tx, "position_is_head", 0_i64)
 }
 
+/// Begins with what another clone had seen, as if the store had never been asked.
+pub(super) fn begin_at(tx: &Transaction<'_>, position: Option<&State>, head: Option<&State>) -> Result<()> {
+    tx.execute("DELETE FROM meta", []).map_err(sql)?;
+    if let Some(head) = head {
+        set(tx, "head", encode_state(head))?;
+        set(tx, "head_seq", super::int(head.seq.0))?;
+    }
+    position.map_or(Ok(()), |state| set_position(tx, state))
+}
+
 pub(crate) fn fork(seq: Seq) -> Error {
     Error::damaged(format!("the log holds another entry {seq} than this clone has seen"))
         .with_code("fork")

@@ -9,6 +9,7 @@ mod open;
 mod pages;
 mod placed;
 mod spent;
+mod taken;
 mod todo;
 
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ pub(crate) use index::{
     Applied, LeaseBytes, NewTable, apply_entries, apply_table, bytes, claimant, collisions, get, in_pack, is_lease,
     items, known, leases, move_rows, of_hash, twice_claimed,
 };
+pub(crate) use open::{beside, swap_in};
 pub(crate) use pages::keep as keep_pages;
 pub(crate) use placed::{all_placed, checked, not_placed, placed, was_checked};
 pub(crate) use todo::{Todo, done as todo_done, is_noted, last as last_todo, note};

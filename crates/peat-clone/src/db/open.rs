@@ -1,7 +1,7 @@
 //! Opening: under a lock of the clone's folder, so that concurrent first openings wait for one another instead of
 //! failing with "database is locked".
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::{Durability, Event, Options};
 
 /// Raised whenever the tables change; another number means another program wrote the file, so it is built anew.
 const VERSION: i32 = 2;
-const BUSY: Duration = Duration::from_secs(5);
+pub(super) const BUSY: Duration = Duration::from_secs(5);
 
 const SCHEMA: &str = "
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -96,30 +96,43 @@ fn connect(path: &Path, durability: Durability) -> rusqlite::Result<Connection> 
     let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
     match (version, tables) {
         (VERSION, _) => {}
-        (0, 0) => {
-            let tx = conn.transaction()?;
-            tx.execute_batch(SCHEMA)?;
-            tx.pragma_update(None, "user_version", VERSION)?;
-            tx.commit()?;
-        }
+        (0, 0) => build(&mut conn)?,
         _ => return Err(rusqlite::Error::InvalidQuery),
     }
     conn.set_prepared_statement_cache_capacity(64);
     Ok(conn)
 }
 
+/// Makes the tables of an empty file.
+pub(super) fn build(conn: &mut Connection) -> rusqlite::Result<()> {
+    let tx = conn.transaction()?;
+    tx.execute_batch(SCHEMA)?;
+    tx.pragma_update(None, "user_version", VERSION)?;
+    tx.commit()
+}
+
 /// Builds a new file beside and swaps it in.
 fn rebuild(env: &Env, path: &Path, durability: Durability) -> Result<Connection> {
-    let fresh = path.with_extension(format!("new-{:016x}", u64::from_le_bytes(env.random_bytes())));
+    let fresh = beside(env, path);
     connect(&fresh, durability).map_err(sql)?.close().map_err(|(_, e)| sql(e))?;
+    swap_in(&fresh, path)?;
+    connect(path, durability).map_err(sql)
+}
+
+/// Where a file that is to take the place of `path` is built. What is left there by a kill is removed by the next opening.
+pub(crate) fn beside(env: &Env, path: &Path) -> PathBuf {
+    path.with_extension(format!("new-{:016x}", u64::from_le_bytes(env.random_bytes())))
+}
+
+/// Puts a new file into its place. The caller holds the lock of the folder.
+pub(crate) fn swap_in(fresh: &Path, path: &Path) -> Result<()> {
     // A log of the old file would be replayed into the new one.
     for extension in ["db-wal", "db-shm"] {
         files::remove(&path.with_extension(extension))?;
     }
-    std::fs::rename(&fresh, path).map_err(|e| peat_types::Error::io("replace", path, e))?;
+    std::fs::rename(fresh, path).map_err(|e| peat_types::Error::io("replace", path, e))?;
     for extension in ["db-wal", "db-shm"] {
         files::remove(&path.with_extension(extension))?;
     }
-    files::remove(&mark_of(path))?;
-    connect(path, durability).map_err(sql)
+    files::remove(&mark_of(path))
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use peat_ledger::{Entry, PageCache, Ref, Segment};
-use peat_types::Result;
+use peat_types::{Result, Seq};
 use rusqlite::{OptionalExtension, Transaction};
 
 use super::{Db, sql};
@@ -47,6 +47,17 @@ pub(crate) fn keep(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Takes over the pages of the database `old`, but for those in entries after `upto`.
+pub(super) fn take(tx: &Transaction<'_>, upto: Seq) -> Result<()> {
+    tx.execute(
+        "INSERT INTO pages(at, record) SELECT at, record FROM old.pages
+         WHERE substr(at, 1, 1) <> x'00' OR substr(at, 2, 8) <= ?1 ORDER BY id",
+        [upto.0.to_be_bytes()],
+    )
+    .map(drop)
+    .map_err(sql)
 }
 
 /// Enforces the bound.

@@ -122,6 +122,13 @@ impl Repo {
             Action::Join(info) | Action::Follow(info) => Some(info.clone()),
         };
         env.step("setup.there").await;
+        if let (Some(source), Some(info)) = (&plan.source, &info) {
+            let options = options(self.host(), target, &self.marker().repo_id)?;
+            // Without it all is read again.
+            if let Err(error) = source.clone.hand_over(&options, info).await {
+                tracing::warn!(%error, "the index is built anew");
+            }
+        }
         let shared = self.open_target(target, info.is_none(), report).await?;
         if let Some(info) = info.filter(|info| info.ledger != shared.info().ledger) {
             return Err(Error::damaged(format!(

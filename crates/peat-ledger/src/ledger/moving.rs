@@ -334,6 +334,12 @@ impl Ledger {
         Ok(stored)
     }
 
+    /// Whether a state that was seen in an ancestor of this ledger is the state after the same entry here. One request.
+    pub async fn holds(&self, state: &State) -> Result<bool> {
+        let here = self.entry(state.seq).await?.map(|entry| entry.state);
+        Ok(here.is_some_and(|here| here.entry == state.entry && (!state.is_whole() || here.hash == state.hash)))
+    }
+
     /// Reads the `ns.json` of a store narrowed to a namespace.
     pub async fn peek(store: &dyn Store) -> Result<Option<NsInfo>> {
         read(store).await

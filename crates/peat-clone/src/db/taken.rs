@@ -1,0 +1,80 @@
+//! Taking over what the clone of a ledger knew for the clone of the ledger that goes on from it. Entries, packs and numbers
+//! are the same in both, so the rows hold. What was only true of the place that is left does not come along: what was seen
+//! there and when, what it cost, and everything after the last entry that both have.
+
+use std::path::Path;
+
+use peat_ledger::{NsInfo, State};
+use peat_types::{Result, Seq};
+use rusqlite::{Connection, Transaction};
+
+use super::heads::{self, Heads};
+use super::open::{BUSY, build};
+use super::{Db, int, mark_of, pages, sql};
+
+impl Db {
+    /// Writes what is known here into the new file `fresh`, for a clone of `next`, whose entries up to `upto` are this
+    /// ledger's. `every` notes the file of every item, for a clone that keeps all contents; else only those that are here.
+    ///
+    /// Gives whether there was anything that could be taken over: what was seen must be part of what went along.
+    pub(crate) fn hand_over(&self, fresh: &Path, next: &NsInfo, upto: Seq, every: bool) -> Result<bool> {
+        let Some(from) = self.path.to_str().filter(|_| !mark_of(&self.path).exists()) else { return Ok(false) };
+        let mut conn = Connection::open(fresh).map_err(sql)?;
+        conn.busy_timeout(BUSY).map_err(sql)?;
+        // Nobody sees the file before it is whole and synced: a journal would only be written twice.
+        conn.pragma_update(None, "journal_mode", "OFF").map_err(sql)?;
+        conn.pragma_update(None, "synchronous", "OFF").map_err(sql)?;
+        build(&mut conn).map_err(sql)?;
+        conn.execute("ATTACH ?1 AS old", [from]).map_err(sql)?;
+        let tx = conn.transaction().map_err(sql)?;
+        let taken = take(&tx, next, upto, every)?;
+        tx.commit().map_err(sql)?;
+        conn.execute("DETACH old", []).map_err(sql)?;
+        conn.close().map_err(|(_, e)| sql(e))?;
+        Ok(taken)
+    }
+}
+
+fn take(tx: &Transaction<'_>, next: &NsInfo, upto: Seq, every: bool) -> Result<bool> {
+    tx.execute(
+        "INSERT INTO meta SELECT * FROM old.meta
+         WHERE key IN ('head', 'head_seq', 'position', 'position_seq', 'position_is_head')",
+        [],
+    )
+    .map_err(sql)?;
+    let Some(heads) = shared(heads::heads(tx)?, next, upto) else { return Ok(false) };
+    let later = "SELECT EXISTS(SELECT 1 FROM old.units WHERE seq > ?1)";
+    if tx.query_row(later, [int(upto.0)], |row| row.get(0)).map_err(sql)? {
+        return Ok(false);
+    }
+    heads::begin_at(tx, heads.position.as_ref(), heads.head.as_ref())?;
+    // Whole tables are copied as they lie, without looking at the rows.
+    tx.execute("INSERT INTO items SELECT * FROM old.items", []).map_err(sql)?;
+    tx.execute("INSERT INTO units SELECT unit, seq, min(as_of, ?1) FROM old.units", [int(upto.0)]).map_err(sql)?;
+    tx.execute("INSERT INTO headers SELECT * FROM old.headers WHERE seq <= ?1", [int(upto.0)]).map_err(sql)?;
+    pages::take(tx, upto)?;
+    // The tree is another one, and empty. A note about a file keeps it from looking as if somebody had removed it.
+    tx.execute("INSERT INTO todo(path, unit) SELECT path, unit FROM old.todo ORDER BY id", []).map_err(sql)?;
+    let rest = if every {
+        "INSERT OR IGNORE INTO todo(path, unit)
+         SELECT path, min(unit) FROM items WHERE NOT (path >= 'leases/' AND path < 'leases0') GROUP BY path ORDER BY path"
+    } else {
+        "INSERT OR IGNORE INTO todo(path, unit)
+         SELECT path, min(unit) FROM items JOIN old.checked USING (path) GROUP BY path ORDER BY path"
+    };
+    tx.execute(rest, []).map_err(sql)?;
+    Ok(true)
+}
+
+/// What both ledgers have of what was seen; `None` when nothing was, or something that did not go along.
+fn shared(seen: Heads, next: &NsInfo, upto: Seq) -> Option<Heads> {
+    let head = seen.head?;
+    let renamed = |state: State| State { ledger: next.ledger, ..state };
+    let position = seen.position.filter(|state| state.seq <= upto).map(renamed);
+    if head.seq <= upto {
+        return Some(Heads { position, head: Some(renamed(head)), ..Heads::default() });
+    }
+    // The end of the ledger was seen: it must be the one that leads here.
+    let led = head.root.moved.filter(|moved| moved.upto == upto && next.comes_from(moved.ledger));
+    led.map(|_| Heads { head: position.clone(), position, ..Heads::default() })
+}

@@ -1,0 +1,155 @@
+//! What the clone of a ledger that moved takes over from the one before it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use peat_engine::report::SetupAction;
+use peat_engine::{Datastore, LogRequest, Repo, SetupRequest};
+use peat_types::{Env, Seq};
+use serde_json::json;
+
+use super::{folder, items};
+use crate::support::{Cloud, World, copy, go, setup};
+
+fn kept(is_lazy: bool, request: SetupRequest) -> SetupRequest {
+    let hydration = is_lazy.then(|| "lazy".to_owned());
+    SetupRequest { datastore: Datastore { hydration, ..request.datastore }, ..request }
+}
+
+/// Notes how many requests there had been when the marker was switched.
+struct AtSwitch(Cloud, Arc<AtomicU64>);
+
+impl peat_types::Steps for AtSwitch {
+    fn reach(&self, name: &'static str) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+        if name == "setup.switched" {
+            self.1.store(self.0.requests(), Ordering::SeqCst);
+        }
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// Whether the tree is what the index says, and nothing looks like a person's work.
+async fn tree_is_right(repo: &Repo) {
+    let clone = repo.clone_of().await.unwrap();
+    let by_hand = clone.by_hand().unwrap();
+    assert!(by_hand.changed.is_empty() && by_hand.missing.is_empty(), "{by_hand:?}");
+    let findings = clone.examine().await.unwrap();
+    assert!(findings.iter().all(|finding| finding.passed), "{findings:?}");
+}
+
+/// Entries that are known here without asking.
+async fn known(repo: &Repo) -> Vec<Seq> {
+    let local = LogRequest { local: true, ..LogRequest::default() };
+    repo.log(&local).await.unwrap().entries.iter().map(|entry| entry.seq).collect()
+}
+
+/// Nothing is read again that was known before, in whatever way contents are kept here and there.
+#[tokio::test]
+async fn a_move_takes_the_index_along() {
+    for (before, after) in [(false, false), (false, true), (true, false), (true, true)] {
+        let world = World::new();
+        let mut ann = world.machine("ann", &[]);
+        ann.init().await;
+        ann.repo().datastore_setup(&kept(before, setup("memory:", "one"))).await.unwrap();
+        let repo = ann.repo();
+        ann.model(&repo, "m");
+        for n in 0..5 {
+            go(&repo, json!({ "n": n, "text": "x".repeat(200) })).await;
+        }
+        let (expected, log) = (items(&repo).await, known(&repo).await);
+        drop(repo);
+        let switched = Arc::new(AtomicU64::new(0));
+        ann.host.env = Env::system([]).with_steps(Arc::new(AtSwitch(world.cloud.clone(), switched.clone())));
+        let done = ann.repo().datastore_setup(&kept(after, setup("memory:", "two"))).await.unwrap();
+        assert_eq!((done.action, done.files_pulled), (SetupAction::Move, Some(0)), "{done:?}");
+        let asked = world.cloud.requests() - switched.load(Ordering::SeqCst);
+        assert!(!after || asked <= 1, "{asked} requests to learn what was known");
+        let repo = ann.repo();
+        assert_eq!(known(&repo).await, log);
+        tree_is_right(&repo).await;
+        assert_eq!(items(&repo).await, expected);
+        go(&repo, json!({"n": 9})).await;
+        tree_is_right(&repo).await;
+        assert!(repo.ledger_verify(true).await.unwrap().passed);
+    }
+}
+
+/// Who follows may be behind, or may have seen the end, and what came after it.
+#[tokio::test]
+async fn who_follows_reads_what_it_had_not_seen() {
+    for (runs, seen, cleaned) in
+        [(0, false, false), (2, false, false), (0, true, false), (2, true, false), (2, true, true)]
+    {
+        let world = World::new();
+        let mut ann = world.machine("ann", &[]);
+        ann.host.params.fresh_ms = 0;
+        ann.init().await;
+        ann.repo().datastore_setup(&setup("memory:", "one")).await.unwrap();
+        let repo = ann.repo();
+        ann.model(&repo, "m");
+        go(&repo, json!({"n": 0})).await;
+        let (bob, old) = world.checkout(&ann, "bob");
+        old.sync(true, false).await.unwrap();
+        for n in 1..=runs {
+            go(&repo, json!({ "n": n })).await;
+        }
+        let to = setup("memory:", "two");
+        ann.repo().datastore_setup(&to).await.unwrap();
+        let repo = ann.repo();
+        if seen {
+            old.sync(true, false).await.unwrap();
+            go(&repo, json!({"n": 7})).await;
+        }
+        if cleaned {
+            ann.repo().datastore_cleanup(false).await.unwrap();
+            old.sync(true, false).await.unwrap();
+        }
+        drop(old);
+        let followed = bob.repo().datastore_setup(&to).await.unwrap();
+        let case = format!("{runs} runs, {seen}, {cleaned}: {followed:?}");
+        assert_eq!((followed.action, followed.pending_taken), (SetupAction::Follow, 0), "{case}");
+        let news = runs > 0 || seen;
+        assert_eq!(followed.files_pulled != Some(0), news, "{case}");
+        let repo_b = bob.repo();
+        tree_is_right(&repo_b).await;
+        assert_eq!(items(&repo_b).await, items(&repo).await, "{case}");
+        go(&repo_b, json!({"n": 9})).await;
+        assert!(repo_b.ledger_verify(true).await.unwrap().passed);
+    }
+}
+
+/// A folder that was set back after bob had looked: what he saw is not what moved, be there fewer entries than he knows or more.
+#[tokio::test]
+async fn what_did_not_go_along_is_not_taken_over() {
+    for runs in [1, 6] {
+        let world = World::new();
+        let ann = world.machine("ann", &[]);
+        ann.init().await;
+        let root = world.folder();
+        ann.repo().datastore_setup(&folder(root.path(), "store")).await.unwrap();
+        let repo = ann.repo();
+        ann.model(&repo, "m");
+        go(&repo, json!({"n": 1})).await;
+        copy(&root.path().join("store"), &root.path().join("backup"));
+        let (bob, old) = world.checkout(&ann, "bob");
+        for n in 2..5 {
+            go(&repo, json!({ "n": n })).await;
+        }
+        old.sync(true, false).await.unwrap();
+        drop((repo, old));
+        std::fs::remove_dir_all(root.path().join("store")).unwrap();
+        std::fs::rename(root.path().join("backup"), root.path().join("store")).unwrap();
+        // Eve knows nothing of it, and goes on.
+        let (eve, repo_e) = world.checkout(&ann, "eve");
+        for n in 0..runs {
+            go(&repo_e, json!({ "n": 20 + n })).await;
+        }
+        let to = folder(root.path(), "new");
+        eve.repo().datastore_setup(&to).await.unwrap();
+        let followed = bob.repo().datastore_setup(&to).await.unwrap();
+        assert_eq!((followed.action, followed.warnings.len()), (SetupAction::Follow, 0), "{followed:?}");
+        let (repo_b, repo_e) = (bob.repo(), eve.repo());
+        assert_eq!(items(&repo_b).await, items(&repo_e).await, "{runs}");
+        tree_is_right(&repo_b).await;
+    }
+}
