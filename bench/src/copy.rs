@@ -7,6 +7,7 @@ use std::process::Command;
 use clap::Args;
 use peat_types::Env;
 
+use crate::generate::Generate;
 use crate::measure::{self, Machine, Took, run};
 use crate::writers::{self, machine, today};
 use crate::{Failure, repo_id};
@@ -53,14 +54,25 @@ pub(crate) struct Copy {
     pub(crate) out: Option<PathBuf>,
 }
 
+/// What others take, in milliseconds.
+struct Peers {
+    /// The plain copier.
+    name: &'static str,
+    /// A plain copy of the objects of the ledger.
+    copy: f64,
+    /// A comparison of that copy with what was copied, byte by byte.
+    check: f64,
+    /// A plain copy of the same paths as files, which is one object for each.
+    files: f64,
+}
+
 /// One way, measured.
 struct Way {
     name: &'static str,
     objects: u64,
     bytes: u64,
     peat_ms: f64,
-    plain: &'static str,
-    plain_ms: f64,
+    peers: Peers,
 }
 
 impl Copy {
@@ -70,55 +82,66 @@ impl Copy {
         let dir = temp.path();
         let beside = std::env::current_exe()?.with_file_name("peat");
         let peat = std::fs::canonicalize(self.peat.clone().unwrap_or(beside))?;
-        let (repo, home) = (dir.join("repo"), dir.join("home"));
-        for folder in [&repo, &home, &dir.join("a"), &dir.join("b"), &dir.join("c")] {
+        let (repo, home, files) = (dir.join("repo"), dir.join("home"), dir.join("files"));
+        for folder in [&repo, &home, &files, &dir.join("a"), &dir.join("b"), &dir.join("c")] {
             std::fs::create_dir_all(folder)?;
         }
         let machine = Machine { peat, repo, home, keys: Some((self.key.clone(), self.secret.clone())) };
         machine.measure(&["init"])?;
-        self.generate(&format!("file://{}", dir.join("a").display()), &repo_id(&machine.repo)?)?;
+        self.generate(&format!("file://{}", dir.join("a").display()), &repo_id(&machine.repo)?, &files)?;
         let folder = |name: &str| format!("file://{}", dir.join(name).display());
         let join =
             ["datastore", "setup", &folder("a"), "--namespace", "bench", "--skip-migration", "--hydration", "lazy"];
         machine.measure(&join)?;
         tell("the ledger is there");
         let mut ways = Vec::new();
-        let plain = self.plain(Path::new("/bin/cp"), &["-r", &local(dir, "a"), &local(dir, "plain")], dir)?;
-        ways.push(self.way("folder → folder", &machine, &folder("b"), ("cp -r", plain))?);
+        let peers = self.folders(dir)?;
+        ways.push(self.way("folder → folder", &machine, &folder("b"), peers)?);
         if let Some(store) = &self.store {
             let tag: String = Env::system([]).random_bytes::<6>().iter().map(|byte| format!("{byte:02x}")).collect();
             let store = format!("{}/copy-{tag}", store.trim_end_matches('/'));
             let remote = |name: &str| format!(":s3:{}/{name}", store.trim_start_matches("s3://"));
-            let there = self.rclone(&local(dir, "b"), &remote("plain"), dir)?;
             let target = format!("{store}/peat");
-            ways.push(self.way("folder → S3", &machine, &target, ("rclone copy", there))?);
-            let back = self.rclone(&remote("plain"), &local(dir, "back"), dir)?;
-            ways.push(self.way("S3 → folder", &machine, &folder("c"), ("rclone copy", back))?);
+            let there =
+                self.rclones(&local(dir, "b"), &remote("plain"), &local(dir, "files"), &remote("files"), dir)?;
+            ways.push(self.way("folder → S3", &machine, &target, there)?);
+            let back = (local(dir, "back"), local(dir, "files-back"));
+            let back = self.rclones(&remote("plain"), &back.0, &remote("files"), &back.1, dir)?;
+            ways.push(self.way("S3 → folder", &machine, &folder("c"), back)?);
         }
-        for way in &ways {
-            tell(&format!("{}: {:.0} ms, {} {:.0} ms", way.name, way.peat_ms, way.plain, way.plain_ms));
+        for Way { name, peat_ms, peers, .. } in &ways {
+            let Peers { name: peer, copy, check, files } = peers;
+            tell(&format!("{name}: {peat_ms:.0} ms, {peer} {copy:.0} ms, check {check:.0} ms, files {files:.0} ms"));
         }
         self.section(&ways)
     }
 
-    fn generate(&self, url: &str, owner: &str) -> Result<(), Failure> {
+    /// Makes the ledger, and the same paths as plain files.
+    fn generate(&self, url: &str, owner: &str, files: &Path) -> Result<(), Failure> {
         let number = |value: u64| value.to_string();
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["generate", url, "--owner", owner, "--commit", &number(self.commit)]);
         command.args(["--paths", &number(self.paths), "--units", &number(self.units)]);
         command.args(["--bytes", &number(self.bytes), "--seed", &number(self.seed)]);
         let output = command.output()?;
-        if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into()) }
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into());
+        }
+        let same = Generate {
+            url: url.to_owned(),
+            paths: self.paths,
+            units: self.units,
+            bytes: self.bytes,
+            seed: self.seed,
+            commit: self.commit,
+            namespace: "bench".to_owned(),
+            owner: owner.to_owned(),
+        };
+        same.lay_out(files)
     }
 
     /// One move. The repository is at the target afterwards.
-    fn way(
-        &self,
-        name: &'static str,
-        machine: &Machine,
-        url: &str,
-        (plain, plain_ms): (&'static str, f64),
-    ) -> Result<Way, Failure> {
+    fn way(&self, name: &'static str, machine: &Machine, url: &str, peers: Peers) -> Result<Way, Failure> {
         let mut args = vec!["datastore", "setup", url, "--namespace", "bench", "--hydration", "lazy"];
         if url.starts_with("s3:") {
             args.extend(["--endpoint", &self.endpoint, "--path-style"]);
@@ -126,11 +149,32 @@ impl Copy {
         let (took, report) = machine.report(&args)?;
         let figure = |name: &str| report.get(name).and_then(serde_json::Value::as_u64).unwrap_or_default();
         let (objects, bytes) = (figure("objectsCopied"), figure("bytesCopied"));
-        Ok(Way { name, objects, bytes, peat_ms: took.ms, plain, plain_ms })
+        Ok(Way { name, objects, bytes, peat_ms: took.ms, peers })
     }
 
-    fn rclone(&self, from: &str, to: &str, dir: &Path) -> Result<f64, Failure> {
-        self.plain(&self.rclone, &["copy", from, to, "--transfers", "32", "--checkers", "64"], dir)
+    /// `cp -r`, `diff -r`, and `cp -r` of the files.
+    fn folders(&self, dir: &Path) -> Result<Peers, Failure> {
+        let cp =
+            |from: &str, to: &str| self.plain(Path::new("/bin/cp"), &["-r", &local(dir, from), &local(dir, to)], dir);
+        let copy = cp("a", "plain")?;
+        let check = self.plain(Path::new("/usr/bin/diff"), &["-r", &local(dir, "a"), &local(dir, "plain")], dir)?;
+        let files = cp("files", "files-plain")?;
+        std::fs::remove_dir_all(dir.join("plain"))?;
+        std::fs::remove_dir_all(dir.join("files-plain"))?;
+        Ok(Peers { name: "cp -r", copy, check, files })
+    }
+
+    fn rclones(&self, from: &str, to: &str, files: &str, files_to: &str, dir: &Path) -> Result<Peers, Failure> {
+        let rclone = |how: &[&str], from: &str, to: &str| {
+            let args = [how, &[from, to, "--transfers", "32", "--checkers", "64"]].concat();
+            self.plain(&self.rclone, &args, dir)
+        };
+        Ok(Peers {
+            name: "rclone copy",
+            copy: rclone(&["copy"], from, to)?,
+            check: rclone(&["check", "--download"], from, to)?,
+            files: rclone(&["copy"], files, files_to)?,
+        })
     }
 
     fn plain(&self, program: &Path, args: &[&str], dir: &Path) -> Result<f64, Failure> {
@@ -152,8 +196,11 @@ impl Copy {
         let mut text = format!(
             "\n## Moving a ledger\n\nMade by `cargo run --release -p peat-bench -- copy{server} --paths {} --out bench/RESULTS.md` on {}, \
              {}; see `bench/README.md`. {} paths in {} models, {:.0} MB, committed {} at a time; the clone is lazy, \
-             so that what is measured is the ledger and not the files of a tree.\n\n\
-             | way | objects | MB | `peat datastore setup` | plain copy | ratio |\n| --- | ---: | ---: | ---: | ---: | ---: |\n",
+             so that what is measured is the ledger and not the files of a tree. *Copy* is a plain copy of the objects of the \
+             ledger, *copy and check* is followed by a comparison of both sides, as `peat` makes one, and *plain files* is a \
+             copy of the same {} paths as files, one object for each. Ratios are of `peat` to them.\n\n\
+             | way | objects | MB | `peat datastore setup` | copy | ratio | copy and check | ratio | plain files | ratio |\n\
+             | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
             self.paths,
             today()?,
             machine()?,
@@ -161,19 +208,16 @@ impl Copy {
             self.units,
             self.bytes as f64 / 1e6,
             self.commit,
+            self.paths,
         );
-        for way in ways {
-            let _ = writeln!(
-                text,
-                "| {} | {} | {:.1} | {:.1} s | {:.1} s (`{}`) | {:.1} |",
-                way.name,
-                way.objects,
-                way.bytes as f64 / 1e6,
-                way.peat_ms / 1000.0,
-                way.plain_ms / 1000.0,
-                way.plain,
-                way.peat_ms / way.plain_ms.max(0.1),
-            );
+        for Way { name, objects, bytes, peat_ms, peers } in ways {
+            let megabytes = *bytes as f64 / 1e6;
+            let _ = write!(text, "| {name} | {objects} | {megabytes:.1} | {:.2} s |", peat_ms / 1000.0);
+            for (peer, ms) in [(peers.name, peers.copy), ("", peers.copy + peers.check), ("", peers.files)] {
+                let peer = if peer.is_empty() { String::new() } else { format!(" (`{peer}`)") };
+                let _ = write!(text, " {:.2} s{peer} | {:.2} |", ms / 1000.0, peat_ms / ms.max(0.1));
+            }
+            text.push('\n');
         }
         Ok(text)
     }

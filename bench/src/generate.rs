@@ -154,16 +154,39 @@ pub(crate) fn options(
 }
 
 impl Generate {
+    /// Writes the same paths with the same contents as files of a folder: what a store of one object per file would hold.
+    pub(crate) fn lay_out(&self, folder: &Path) -> Result<(), Failure> {
+        let (files, mean) = (self.files(), self.mean());
+        for n in 0..self.paths.div_ceil(files) {
+            let id = id(self.seed, n);
+            for k in 0..files {
+                let at = folder.join(path(&id, k, files)?.0.as_str());
+                std::fs::create_dir_all(at.parent().unwrap_or(folder))?;
+                std::fs::write(at, content(self.seed, n, k, mean))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Files of each model.
+    fn files(&self) -> u64 {
+        (self.paths / self.units.max(1)).max(1)
+    }
+
+    /// Bytes of a content, about.
+    fn mean(&self) -> u64 {
+        (self.bytes / self.paths.max(1)).max(1)
+    }
+
     /// Makes the namespace, and tells what was committed after each commit.
     pub(crate) async fn run(&self, env: &Env, tell: &dyn Fn(&str)) -> Result<(), Failure> {
         let dir = tempfile::tempdir()?;
         let (scratch, meter): (PathBuf, _) = (dir.path().join("clone"), Meter::default());
         let options = options(env, &self.url, &self.namespace, &self.owner, &scratch, Hydration::Lazy, &meter)?;
         let clone = LocalClone::create(options, env.clone(), Arc::new(Generator), NewNamespace::default()).await?;
-        let files = (self.paths / self.units.max(1)).max(1);
+        let (files, mean) = (self.files(), self.mean());
         let units = self.paths.div_ceil(files);
         let step = (self.commit / files).max(1);
-        let mean = (self.bytes / self.paths.max(1)).max(1);
         let mut from = 0;
         while from < units {
             let batch = Batch { seed: self.seed, from, to: units.min(from + step), files };
