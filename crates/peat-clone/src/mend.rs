@@ -1,12 +1,12 @@
 //! The clone's side of a repair in the store: what is here may be what is missing there.
 
 use bytes::Bytes;
-use peat_ledger::{Broken, Content, Copies, FileRow, MendPlan, Mended, Mending, Rank, Verified};
+use peat_ledger::{Broken, Content, Copies, FileRow, KnownUnit, MendPlan, Mended, Mending, Rank, State, Verified};
 use peat_types::{Hash, Result};
 
 use crate::db;
 use crate::handle::{Inner, MAINTENANCE};
-use crate::{Item, LocalClone};
+use crate::{Item, LocalClone, UnitInfo};
 
 impl LocalClone {
     /// What a look at the objects of the ledger by name and size shows: a few requests, however large it is.
@@ -27,6 +27,18 @@ impl LocalClone {
 }
 
 impl Copies for Inner {
+    fn each(&self, see: &mut dyn FnMut(KnownUnit) -> Result<()>) -> Result<Option<State>> {
+        // At one moment: other processes may bring the index forward.
+        self.db.read(|tx| {
+            for UnitInfo { unit, seq, as_of, .. } in db::units(tx)? {
+                let items = db::items(tx, &unit, "")?.into_iter();
+                let files = items.map(|item| (item.rank, item.path, item.row)).collect();
+                see(KnownUnit { unit, seq, as_of, files })?;
+            }
+            Ok(db::heads(tx)?.position)
+        })
+    }
+
     fn copy(&self, wanted: &Broken) -> Result<Option<Bytes>> {
         let known = self.db.read(|tx| db::get(tx, &wanted.unit, &wanted.path))?;
         if let Some(n) = wanted.part {

@@ -103,3 +103,43 @@ async fn what_is_lost_holds_up_nothing_else_and_comes_back_with_whoever_has_it()
     other.pull().await;
     assert!(here("model/x/lost"));
 }
+
+/// Where the store lost the lists of what there is, and the log does not reach back: a machine that was in step knows, one
+/// that is behind does not.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_in_step_tells_what_lost_tables_held() {
+    use peat_objects::Store;
+    let world = world(3);
+    let lazy = Opening { hydration: Hydration::Lazy, ..Opening::default() };
+    let (a, in_step, behind) = (world.open("a").await, world.open_with("b", lazy).await, world.open("c").await);
+    large(&a, "model/x", "model/x/one", 1, 90_000).await;
+    large(&a, "model/x", "model/x/parts", 2, 350_000).await;
+    behind.pull().await;
+    a.put("model/y", "model/y/small", "text").await;
+    in_step.pull().await;
+    a.clone.checkpoint(true, true).await.unwrap();
+    let head = a.put("model/z", "model/z/late", "after the checkpoint").await.seq;
+    in_step.pull().await;
+    for key in world.memory.keys().into_iter().filter(|key| key.starts_with("pack/")) {
+        let body = world.memory.get(&key, peat_objects::Range::All).await.unwrap().unwrap().bytes;
+        if !peat_ledger::format::decode_pack(&body).unwrap().pages.is_empty() {
+            world.memory.delete(&key).await.unwrap();
+        }
+    }
+    for seq in 0..head.0 - 1 {
+        let slot = peat_types::Seq(seq);
+        world.memory.delete(&format!("log/{}.{slot}", slot.inverted())).await.unwrap();
+    }
+    assert_eq!(mend(&behind).await, Mended::default(), "nothing is changed by who does not know");
+    let done = mend(&in_step).await;
+    assert!(done.built.directory && done.built.packs && done.built.left.is_none(), "{done:?}");
+    assert_eq!(mend(&in_step).await.built, peat_clone::Built::default());
+    let fresh = world.open("d").await;
+    fresh.pull().await;
+    assert_eq!(fresh.paths("model/x"), ["model/x/one", "model/x/parts"]);
+    assert_eq!((fresh.paths("model/y").len(), fresh.paths("model/z").len()), (1, 1));
+    // Others go on where they were.
+    a.put("model/x", "model/x/more", "text").await;
+    in_step.pull().await;
+    assert_eq!(in_step.paths("model/x").len(), 3);
+}

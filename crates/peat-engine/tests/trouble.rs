@@ -6,7 +6,8 @@ mod support;
 use std::time::Duration;
 
 use peat_engine::report::{RunStatus, json as machine};
-use peat_engine::{Beats, Cancel, CreateModel, DataGet, Quiet, RunRequest};
+use peat_engine::{Beats, Cancel, CreateModel, DataGet, Examination, Quiet, RunRequest};
+use peat_objects::Store;
 use peat_types::Kind;
 use serde_json::json;
 use support::{World, get, go, hints, request, setup};
@@ -299,4 +300,34 @@ async fn a_lazy_clone_without_the_store_tells_what_it_knows_and_what_is_elsewher
     assert!(repo_b.data_versions("m", "result", false).await.unwrap().versions[2].created_at.is_some());
     world.cloud.off(true);
     assert!(repo_b.data_versions("m", "result", false).await.unwrap().versions[2].created_at.is_some(), "it is kept");
+}
+
+#[tokio::test]
+async fn lists_that_the_store_lost_are_written_again_by_the_doctor_of_a_machine_that_was_in_step() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    let (_bob, bob) = world.checkout(&ann, "bob");
+    for n in 0..3 {
+        go(&repo, json!({"n": n})).await;
+    }
+    repo.ledger_maintain(true, true).await.unwrap();
+    bob.sync(true, false).await.unwrap();
+    for pack in world.cloud.keys("ops/pack/").await {
+        world.cloud.delete(&pack).await.unwrap();
+    }
+    let how = Examination { references: true, ..Examination::default() };
+    let found = bob.doctor(how).await.unwrap();
+    let pages = found.report.health_findings.iter().find(|f| f.check == "pages").unwrap();
+    assert!(pages.message.contains("the list of all models") && pages.message.contains("(m)"), "{pages:?}");
+    assert!(pages.repair.as_deref().unwrap().starts_with("write the table of 1 model"), "{pages:?}");
+    let report = bob.doctor_repair(&found, how).await.unwrap();
+    assert_eq!(report.overall_status, "pass", "{report:?}");
+    assert!(report.repaired[0].starts_with("wrote the table of 1 model"), "{report:?}");
+    let again = bob.doctor(how).await.unwrap().report;
+    assert!(again.health_findings.iter().all(|f| f.passed && f.repair.is_none()), "{again:?}");
+    // Everybody goes on.
+    assert_eq!(go(&repo, json!({"n": 3})).await.report.data_artifacts[0].version, Some(4));
+    let (_carl, carl) = world.checkout(&ann, "carl");
+    carl.sync(true, false).await.unwrap();
+    assert_eq!(carl.data_get(&get("result")).await.unwrap().version, 4);
 }

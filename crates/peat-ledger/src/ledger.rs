@@ -38,8 +38,8 @@ pub use self::contents::Piece;
 pub use self::history::{Kept, Past, UnitDiff};
 pub use self::log::{LogPage, LogQuery};
 pub use self::maintain::{
-    Checkpoint, Checkpointing, Collected, Collecting, Copies, Doomed, GcPlan, MendPlan, Mended, Mending, ObjectKind,
-    Pin, PurgePlan, Purged, Purging, Tail,
+    Built, Checkpoint, Checkpointing, Collected, Collecting, Copies, Doomed, GcPlan, KnownUnit, MendPlan, Mended,
+    Mending, ObjectKind, Pin, PurgePlan, Purged, Purging, Rebuild, Tail,
 };
 
 pub use self::moving::{Copied, CopyPlan};
@@ -51,7 +51,7 @@ pub use self::local::Together;
 pub use self::neighbours::{Held, Neighbours, News, Turn};
 use self::pages::Pages;
 pub use self::upload::{Pieces, Stored, StoredPiece};
-pub use self::verify::{Broken, Flaw, Orphan, Verified};
+pub use self::verify::{Broken, Flaw, Lost, Orphan, Verified};
 use crate::model::{Beat, Draft, Entry, FileRow, Mark, NsInfo, PageCache, Params, Rank, State, TxHead, UnitRow};
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ mod pin;
 mod purge;
 #[path = "protocol/read.rs"]
 mod read;
+#[path = "protocol/rebuild.rs"]
+mod rebuild;
 #[path = "protocol/street.rs"]
 mod street;
 #[path = "protocol/study.rs"]

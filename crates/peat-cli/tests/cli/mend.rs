@@ -88,6 +88,37 @@ fn a_flipped_byte_is_found_by_a_deep_look_and_put_right() {
 }
 
 #[test]
+fn lists_that_were_destroyed_are_written_again_along_with_the_contents() {
+    let (ann, bob) = shared();
+    ann.peat("ledger maintain --full").ok();
+    ann.peat("datastore sync --pull").ok();
+    packs(&ann).iter().for_each(|pack| std::fs::remove_file(pack).unwrap());
+    bob.peat("datastore sync --pull --json").status(1);
+    let verify = ann.peat("ledger verify --json").status(1).json();
+    let torn =
+        verify["findings"].as_array().unwrap().iter().filter(|f| f["message"].as_str().unwrap().contains("a part of"));
+    for finding in torn {
+        assert!(finding["hint"].as_str().unwrap().contains("'peat doctor --repair' builds"), "{finding}");
+    }
+    let unasked = ann.peat("doctor --repair").status(1);
+    assert!(unasked.out.contains("would write the table of 1 model, the list of all models"), "{unasked:?}");
+    assert!(packs(&ann).is_empty(), "the plan alone changes nothing");
+    let repaired = ann.peat("doctor --repair -y --json").ok().json();
+    let done: Vec<&str> = repaired["repaired"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(done[0].starts_with("wrote the table of 1 model, the list of all models"), "{done:?}");
+    assert!(done.iter().any(|line| line.starts_with("put ")), "{done:?}");
+    assert!(ann.peat("doctor --repair -y --json").ok().json()["repaired"].is_null(), "nothing is left to be done");
+    bob.peat("datastore sync --pull").ok();
+    assert!(bob.peat("data get m result").ok().out.contains("29999\\n30000"));
+    for finding in ann.peat("ledger verify --deep --json").status(1).json()["findings"].as_array().unwrap() {
+        assert!(
+            finding["hint"].as_str().unwrap().contains("'peat datastore gc --keep 24h'"),
+            "only the past: {finding}"
+        );
+    }
+}
+
+#[test]
 fn what_does_not_belong_there_and_what_nobody_needs_is_told_apart() {
     let (ann, _) = shared();
     ann.write("shared/infra/notes.txt", "mine");

@@ -379,28 +379,31 @@ pub(crate) fn twice_claimed(tx: &Transaction<'_>) -> Result<Vec<String>> {
     rows.map(|row| row.map_err(sql)).collect()
 }
 
+/// Units, and up to which entry each is known.
+pub(crate) fn units(tx: &Transaction<'_>) -> Result<Vec<UnitInfo>> {
+    let position = heads::position_seq(tx)?;
+    let mut statement = tx
+        .prepare_cached(
+            "SELECT unit, seq, as_of, (SELECT count(*) FROM items WHERE items.unit = units.unit)
+             FROM units WHERE seq IS NOT NULL ORDER BY unit",
+        )
+        .map_err(sql)?;
+    let rows = statement
+        .query_map([], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?, row.get::<_, i64>(3)?))
+        })
+        .map_err(sql)?;
+    rows.map(|row| {
+        let (unit, seq, as_of, items) = row.map_err(sql)?;
+        let as_of = Seq(uint(as_of)).max(position.unwrap_or_default());
+        Ok(UnitInfo { unit: unit.parse()?, seq: Seq(uint(seq)), as_of, items: uint(items) })
+    })
+    .collect()
+}
+
 impl Db {
     pub(crate) fn units(&self) -> Result<Vec<UnitInfo>> {
-        self.read(|tx| {
-            let position = heads::position_seq(tx)?;
-            let mut statement = tx
-                .prepare_cached(
-                    "SELECT unit, seq, as_of, (SELECT count(*) FROM items WHERE items.unit = units.unit)
-                     FROM units WHERE seq IS NOT NULL ORDER BY unit",
-                )
-                .map_err(sql)?;
-            let rows = statement
-                .query_map([], |row| {
-                    Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?, row.get::<_, i64>(3)?))
-                })
-                .map_err(sql)?;
-            rows.map(|row| {
-                let (unit, seq, as_of, items) = row.map_err(sql)?;
-                let as_of = Seq(uint(as_of)).max(position.unwrap_or_default());
-                Ok(UnitInfo { unit: unit.parse()?, seq: Seq(uint(seq)), as_of, items: uint(items) })
-            })
-            .collect()
-        })
+        self.read(units)
     }
 
     /// The entry that changed each known unit last.

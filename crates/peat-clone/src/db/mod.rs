@@ -19,10 +19,10 @@ use std::sync::{Mutex, PoisonError};
 use peat_types::{Error, Kind, Result};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
-pub(crate) use heads::{Heads, Moment, NewHead, head_seq, position_seq, set_head, set_position};
+pub(crate) use heads::{Heads, Moment, NewHead, head_seq, heads, position_seq, set_head, set_position};
 pub(crate) use index::{
     Applied, LeaseBytes, NewTable, apply_entries, apply_table, bytes, claimant, collisions, get, in_pack, is_lease,
-    items, known, leases, move_rows, of_hash, twice_claimed,
+    items, known, leases, move_rows, of_hash, twice_claimed, units,
 };
 pub(crate) use open::{beside, swap_in};
 pub(crate) use pages::keep as keep_pages;

@@ -1,6 +1,6 @@
 //! The doctor: repo, clone and store, looked at from here. Evidence first; what is changed is what was shown.
 
-use peat_clone::{Finding, LocalClone, MendPlan, Mended};
+use peat_clone::{Built, Finding, LocalClone, MendPlan, Mended};
 use peat_objects::{List, Range};
 use peat_types::{Result, Timestamp};
 
@@ -71,6 +71,13 @@ impl Repo {
         // First what is here is needed there, then what is wrong here is fetched from there.
         let mended = if diagnosis.plan.is_empty() { Mended::default() } else { clone.mend(&diagnosis.plan).await? };
         let mut repaired = told(&mended);
+        if mended.built != Built::default() {
+            // Only now it shows where contents should lie, and which packs nothing needs any more.
+            let next = self.doctor(how).await?.plan;
+            if !next.is_empty() {
+                repaired.extend(told(&clone.mend(&next).await?));
+            }
+        }
         repaired.extend(clone.repair(&diagnosis.findings).await?);
         Ok(DoctorReport { repaired, ..self.doctor(how).await?.report })
     }

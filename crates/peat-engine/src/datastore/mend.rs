@@ -1,6 +1,6 @@
 //! What is wrong in the store, said in words of models and data, and what a repair would do about it.
 
-use peat_clone::{Broken, Flaw, LocalClone, MendPlan, Mended, Verified};
+use peat_clone::{Broken, Built, Flaw, LocalClone, MendPlan, Mended, Rebuild, Verified};
 use peat_types::{ItemPath, Result, Unit};
 
 use super::doctor::Examination;
@@ -42,6 +42,27 @@ fn some(names: &Names, all: &[&Broken]) -> String {
 
 fn contents(many: usize) -> String {
     if many == 1 { "1 content".to_owned() } else { format!("{many} contents") }
+}
+
+fn tables(many: usize) -> String {
+    if many == 1 { "the table of 1 model".to_owned() } else { format!("the tables of {many} models") }
+}
+
+/// Trees in words.
+fn trees(units: usize, directory: bool, packs: bool) -> String {
+    let units = (units > 0).then(|| tables(units));
+    let rest = [(directory, "the list of all models"), (packs, "the table of all packs")];
+    let rest = rest.into_iter().filter(|(is, _)| *is).map(|(_, what)| what.to_owned());
+    units.into_iter().chain(rest).collect::<Vec<_>>().join(", ")
+}
+
+/// Models by name, the first of them.
+fn some_models<'a>(names: &Names, units: impl Iterator<Item = &'a Unit>) -> String {
+    let mut shown: Vec<String> = units.map(|unit| item(names, unit, None)).collect();
+    let more = shown.len().saturating_sub(NAMED);
+    shown.truncate(NAMED);
+    let shown = shown.join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
 
 fn packs(many: usize) -> String {
@@ -136,9 +157,36 @@ fn fine(found: &Verified, how: Examination) -> String {
     }
 }
 
+/// What can be built again, and what cannot.
+fn rebuilding(names: &Names, plan: &Rebuild) -> Vec<DoctorFinding> {
+    let mut out = Vec::new();
+    let finding = |check: &str, message: String| DoctorFinding { check: check.to_owned(), ..ledger(false, message) };
+    if !plan.is_empty() {
+        let what = trees(plan.units.len(), plan.directory, plan.packs);
+        let here = plan.units.values().filter(|here| **here).count();
+        let mut message = format!("{what} cannot be read whole, and what they held is known");
+        if !plan.units.is_empty() {
+            let by = format!("{here} from this machine, {} from the ledger", plan.units.len() - here);
+            message.push_str(&format!(": {by} ({})", some_models(names, plan.units.keys())));
+        }
+        let repair = format!("write {what} again, then put back the contents that turn out to be missing");
+        out.push(DoctorFinding { repair: Some(repair), ..finding("pages", message) });
+    }
+    if let Some(why) = plan.why {
+        let mut message = format!("parts of the trees cannot be built again: {why}");
+        if !plan.untold.is_empty() {
+            message.push_str(&format!(" ({})", some_models(names, plan.untold.iter())));
+        }
+        let hint = "run 'peat doctor --repair' on a machine that was in step with the ledger, or restore the objects named \
+                    below; until then nothing about these is changed";
+        out.push(DoctorFinding { hint: Some(hint.to_owned()), ..finding("untold", message) });
+    }
+    out
+}
+
 /// What can be put back, and what cannot.
 fn mending(names: &Names, plan: &MendPlan) -> Vec<DoctorFinding> {
-    let mut out = Vec::new();
+    let mut out = plan.rebuild.as_ref().map(|pages| rebuilding(names, pages)).unwrap_or_default();
     let finding = |check: &str, message: String| DoctorFinding { check: check.to_owned(), ..ledger(false, message) };
     let (here, elsewhere) = (plan.here.len(), plan.elsewhere.len());
     let found: Vec<&Broken> = plan.here.iter().chain(plan.elsewhere.iter().map(|(broken, _)| broken)).collect();
@@ -173,6 +221,11 @@ fn mending(names: &Names, plan: &MendPlan) -> Vec<DoctorFinding> {
 /// What was done, for people.
 pub(super) fn told(done: &Mended) -> Vec<String> {
     let mut out = Vec::new();
+    let Built { tables, directory, packs: pack_table, left } = &done.built;
+    if *tables > 0 || *directory || *pack_table {
+        out.push(format!("wrote {} again", trees(usize(*tables), *directory, *pack_table)));
+    }
+    out.extend(left.iter().map(|why| format!("not everything was written again: {why}")));
     if done.contents > 0 {
         let entries: Vec<String> = done.entries.iter().map(ToString::to_string).collect();
         let entries = entries.join(", ");

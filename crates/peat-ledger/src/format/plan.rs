@@ -21,8 +21,7 @@ use super::page::{Page, PageOut, PageSink, TreeKind};
 use super::record::{self, Pack};
 use super::refs::Value;
 use super::row::{
-    TINY, checked_parts, file_value, part_key, part_value, parts_of, read_file_value, read_unit_value, setsum_of,
-    table_key,
+    TINY, checked_parts, file_rows, part_key, parts_of, read_file_value, read_unit_value, setsum_of, table_key,
 };
 use super::tree::lookup;
 use super::tree_write::{Edit, apply};
@@ -335,13 +334,7 @@ impl<'a> Change<'a> {
                     let row = new_row(content, *executable, places.remove(&i))?;
                     *setsum += setsum_of(unit, path, &row);
                     added = (added.0 + 1, added.1.saturating_add(row.size));
-                    let key = table_key(*rank, path);
-                    if let Content::Parts(parts) = &row.content {
-                        for (n, part) in (0..).zip(&**parts) {
-                            edits.insert(part_key(&key, n), Some(part_value(part)));
-                        }
-                    }
-                    edits.insert(key, Some(file_value(&row)));
+                    edits.extend(file_rows(*rank, path, &row).into_iter().map(|(key, value)| (key, Some(value))));
                     ops.push(OpRecord::Put(path.clone(), *rank, row));
                 }
                 Op::Delete { path, rank } => {

@@ -68,7 +68,7 @@ impl Work<'_> {
 }
 
 /// Changes where a row says its content lies, and nothing else of it.
-fn move_to(value: &mut Value, new: &ContentRef) -> Result<()> {
+pub(crate) fn move_to(value: &mut Value, new: &ContentRef) -> Result<()> {
     let mut r = Reader::new(&value.rest);
     let mut rest = Vec::with_capacity(value.rest.len() + 4);
     put_varint(&mut rest, r.varint()?);

@@ -104,6 +104,16 @@ pub(crate) fn file_value(row: &FileRow) -> Value {
     Value { flags, at, rest }
 }
 
+/// The rows of a file: its own, and those of its parts.
+pub(crate) fn file_rows(rank: Rank, path: &ItemPath, row: &FileRow) -> Vec<(Vec<u8>, Value)> {
+    let key = table_key(rank, path);
+    let mut rows = vec![(key.clone(), file_value(row))];
+    if let Content::Parts(parts) = &row.content {
+        rows.extend((0..).zip(&**parts).map(|(n, part)| (part_key(&key, n), part_value(part))));
+    }
+    rows
+}
+
 /// Value of the row of a part: that of a content which is all of its block.
 pub(crate) fn part_value(part: &Part) -> Value {
     let content = Content::At(ContentRef { block: part.block, sub: 0 });

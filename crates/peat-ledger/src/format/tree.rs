@@ -1,10 +1,10 @@
 //! Reading a copy-on-write B+tree. Writing is in `tree_write`.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::future::Future;
 use std::pin::Pin;
 
-use peat_types::Result;
+use peat_types::{Kind, Result};
 
 use super::page::{Page, Row, TreeKind};
 use super::refs::Value;
@@ -126,6 +126,68 @@ pub(crate) async fn range(
         }
         let inside = |(key, _): &Row| key.as_slice() >= from && to.is_none_or(|to| key.as_slice() < to);
         out.extend(page.rows.into_iter().filter(inside));
+    }
+    Ok(out)
+}
+
+/// A page that cannot be read: which keys lie below it is known, what they say is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hole {
+    pub(crate) at: Ref,
+    pub(crate) low: Vec<u8>,
+    pub(crate) high: Option<Vec<u8>>,
+    /// Why it cannot be read.
+    pub(crate) why: String,
+}
+
+impl Hole {
+    /// Whether a key lies below it.
+    pub(crate) fn covers(&self, key: &[u8]) -> bool {
+        self.low.as_slice() <= key && self.high.as_deref().is_none_or(|high| key < high)
+    }
+}
+
+/// What can be read of a tree.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Salvaged {
+    /// The rows that are there, sorted.
+    pub(crate) rows: Vec<Row>,
+    /// The pages that are not.
+    pub(crate) holes: Vec<Hole>,
+    /// The pages that are.
+    pub(crate) pages: BTreeSet<Ref>,
+}
+
+/// Every row that can be read, and which pages cannot.
+///
+/// # Errors
+/// Whatever `pages` reports, but for pages that are gone or damaged.
+pub(crate) async fn salvage(root: Option<&Ref>, kind: TreeKind, pages: &dyn PageSource) -> Result<Salvaged> {
+    let mut out = Salvaged::default();
+    let mut level: Vec<Node> = root.map(|at| Node::root(*at)).into_iter().collect();
+    while !level.is_empty() {
+        // Level by level, so that neighbours are read together. What fails then is asked for one by one, and named.
+        drop(pages.ahead(&level.iter().map(|node| node.at).collect::<Vec<_>>()).await);
+        let mut below = Vec::new();
+        for node in level {
+            let read = match node.load(pages, kind).await {
+                Ok(page) if page.level > 0 => node.children(&page).map(|children| below.extend(children)),
+                Ok(page) => {
+                    out.rows.extend(page.rows);
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            };
+            match read {
+                Ok(()) => drop(out.pages.insert(node.at)),
+                Err(error) if matches!(error.kind(), Kind::Damaged | Kind::NotFound) => {
+                    let why = error.chain().join(": ");
+                    out.holes.push(Hole { at: node.at, low: node.low, high: node.high, why });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        level = below;
     }
     Ok(out)
 }

@@ -8,6 +8,7 @@ mod mend;
 mod moved;
 mod pin;
 mod purge;
+mod rebuild;
 mod shelf;
 mod sweep;
 
@@ -19,9 +20,10 @@ use tracing::field::Empty;
 
 use super::{Ledger, Verified, key};
 use crate::model::State;
-pub use mend::{Copies, MendPlan, Mended, Mending};
+pub use mend::{Copies, KnownUnit, MendPlan, Mended, Mending};
 pub use pin::Pin;
 pub use purge::{PurgePlan, Purged, Purging};
+pub use rebuild::{Built, Rebuild};
 
 /// Entries after which a checkpoint is due.
 const DUE_ENTRIES: u64 = 128;
@@ -232,8 +234,8 @@ impl Ledger {
         in_span(span, Box::pin(purge::run(self, what, progress))).await
     }
 
-    /// What can be put right of what a verification found: contents that lie elsewhere in the ledger, or that `copies` has.
-    /// Nothing is changed by making one.
+    /// What can be put right of what a verification found: pages that the log, older states or `copies` tell for sure, and
+    /// contents that lie elsewhere in the ledger or that `copies` has. Nothing is changed by making one.
     ///
     /// # Errors
     /// What the store and `copies` say.
@@ -241,8 +243,8 @@ impl Ledger {
         Box::pin(mend::plan(self, found, copies)).await
     }
 
-    /// Carries such a plan out: stores the contents again in new packs, and lets the newest state point there, by entries
-    /// of the log. Nothing is removed but packs from the table that are not what it says and that nothing needs any more.
+    /// Carries such a plan out: writes the pages anew, stores the contents again in new packs, and lets the newest state point
+    /// there, by entries of the log. Nothing is removed but packs from the table that are not what it says and that nothing needs any more.
     /// Interrupted anywhere, it may be planned and run again.
     ///
     /// # Errors

@@ -84,11 +84,6 @@ impl<'a> Pages<'a> {
         self.held.get(&at.segment).and_then(|body| slice(body, at.off, at.len))
     }
 
-    /// Where everything that was fetched ahead lies.
-    pub(super) fn fetched(&self) -> BTreeSet<Ref> {
-        self.fetched.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
-    }
-
     /// Lets go of what was fetched ahead.
     pub(super) fn forget(&self) {
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner).clear();

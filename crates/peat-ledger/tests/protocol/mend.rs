@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use peat_ledger::{Broken, Checkpointing, Commit, Copies, Dead, Flaw, Ledger, MendPlan, Mended, Mending, Params};
+use peat_ledger::{
+    Broken, Checkpointing, Commit, Copies, Dead, Flaw, KnownUnit, Ledger, MendPlan, Mended, Mending, Params, State,
+};
 use peat_objects::{MemoryStore, Range, Store};
 use peat_types::{Hash, Result, Seq};
 
@@ -24,12 +26,16 @@ impl Machine {
 }
 
 impl Copies for Machine {
+    fn each(&self, _: &mut dyn FnMut(KnownUnit) -> Result<()>) -> Result<Option<State>> {
+        Ok(None)
+    }
+
     fn copy(&self, wanted: &Broken) -> Result<Option<Bytes>> {
         Ok(self.0.get(&wanted.hash).cloned())
     }
 }
 
-fn how() -> Mending {
+pub fn how() -> Mending {
     Mending { author: "ann@here".into(), patience: Duration::from_secs(60) }
 }
 
@@ -41,12 +47,12 @@ async fn mend(ledger: &Ledger, machine: &Machine) -> (MendPlan, Mended) {
 }
 
 /// What is wrong with the newest state.
-async fn wrong(ledger: &Ledger) -> Vec<Flaw> {
+pub async fn wrong(ledger: &Ledger) -> Vec<Flaw> {
     let found = ledger.verify(true).await.expect("verified").findings;
     found.into_iter().filter(|flaw| !flaw.past).collect()
 }
 
-fn packs(memory: &MemoryStore) -> Vec<String> {
+pub fn packs(memory: &MemoryStore) -> Vec<String> {
     memory.keys().into_iter().filter(|key| key.starts_with("pack/")).collect()
 }
 
@@ -62,11 +68,11 @@ async fn filled() -> (Bench, Files) {
 }
 
 /// Another process over the same objects.
-fn fresh(bench: &Bench) -> Ledger {
+pub fn fresh(bench: &Bench) -> Ledger {
     handle(bench, Arc::new(bench.memory.clone()))
 }
 
-async fn now(bench: &Bench) -> Result<Files> {
+pub async fn now(bench: &Bench) -> Result<Files> {
     let ledger = fresh(bench);
     let head = ledger.head().await?.state;
     files(&ledger, &head).await

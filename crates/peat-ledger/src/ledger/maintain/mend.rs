@@ -1,15 +1,17 @@
 //! Putting contents back that cannot be read from where they should lie. See `docs/design/016-repair.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
-use peat_types::{Error, Hash, Kind, Result, Seq, Unit};
+use peat_types::{Error, Hash, ItemPath, Kind, Result, Seq, Unit};
 
 use super::checkpoint::checkpoint_without;
 use super::enter::{Build, Entered, Mark, enter};
+use super::rebuild::{self, Built, Rebuild};
 use super::{Checkpoint, Checkpointing};
 use crate::format::entry::introduction;
 use crate::format::maintain::{Maintenance, section};
@@ -22,7 +24,9 @@ use crate::format::tree::lookup;
 use crate::format::tree_write::Edit;
 use crate::ledger::pages::{NoCache, Pages, fetch};
 use crate::ledger::{Broken, Ledger, Pieces, Verified, contents, key, log};
-use crate::model::{Content, ContentRef, Entry, NewPack, OpRecord, Part, Ref, Root, Segment, State, TxKind};
+use crate::model::{
+    Content, ContentRef, Entry, FileRow, NewPack, OpRecord, Part, Rank, Ref, Root, Segment, State, TxKind,
+};
 
 /// Bytes of contents in memory at once.
 const BATCH: u64 = 32 << 20;
@@ -31,8 +35,27 @@ const PARALLEL: usize = 8;
 /// Times an entry is built again because what it was built on lies behind the floor.
 const PLANS: u32 = 3;
 
-/// Where contents may come from that the ledger does not have.
+/// A unit as a machine knows it.
+#[derive(Clone, Debug)]
+pub struct KnownUnit {
+    /// The unit.
+    pub unit: Unit,
+    /// The entry that changed it last.
+    pub seq: Seq,
+    /// Up to which entry that is known.
+    pub as_of: Seq,
+    /// Its files.
+    pub files: Vec<(Rank, ItemPath, FileRow)>,
+}
+
+/// What a machine may have that the store lost.
 pub trait Copies: Send + Sync {
+    /// Shows every unit that is known here, one after the other, and gives the newest state up to which all are.
+    ///
+    /// # Errors
+    /// Whatever reading them runs into, or `see` says.
+    fn each(&self, see: &mut dyn FnMut(KnownUnit) -> Result<()>) -> Result<Option<State>>;
+
     /// The bytes of a content, or of the part of it that is broken, if they are at hand. What comes is verified.
     ///
     /// # Errors
@@ -50,8 +73,11 @@ pub struct Mending {
 }
 
 /// What a repair will do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct MendPlan {
+    /// Pages of the newest state that are built again, and which cannot be. First, for they say where contents lie.
+    pub rebuild: Option<Arc<Rebuild>>,
+
     /// Contents that are at hand here.
     pub here: Vec<Broken>,
     /// Contents that lie elsewhere in the ledger, and where.
@@ -65,13 +91,16 @@ pub struct MendPlan {
 impl MendPlan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.here.is_empty() && self.elsewhere.is_empty() && self.drops.is_empty()
+        let builds = self.rebuild.as_ref().is_some_and(|rebuild| !rebuild.is_empty());
+        !builds && self.here.is_empty() && self.elsewhere.is_empty() && self.drops.is_empty()
     }
 }
 
 /// What a repair did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mended {
+    /// What was built again of the trees.
+    pub built: Built,
     /// Rows of the newest state whose contents can be read again.
     pub contents: u64,
     /// Bytes that were stored again.
@@ -93,31 +122,52 @@ fn copy(copies: &dyn Copies, wanted: &Broken) -> Result<Option<Bytes>> {
 }
 
 pub(super) async fn plan(ledger: &Ledger, found: &Verified, copies: &dyn Copies) -> Result<MendPlan> {
-    let mut plan = MendPlan::default();
-    let mut wanted = Vec::new();
-    for broken in &found.broken {
-        match copy(copies, broken)? {
-            Some(_) => plan.here.push(broken.clone()),
-            None => wanted.push(broken.clone()),
-        }
-    }
-    let candidates = if wanted.is_empty() { BTreeMap::new() } else { search(ledger, &wanted).await? };
-    for broken in wanted {
-        match readable(ledger, &broken, candidates.get(&broken.hash)).await? {
-            Some(at) => plan.elsewhere.push((broken, at)),
-            None => plan.lost.push(broken),
-        }
-    }
-    let needed: BTreeSet<Segment> = plan.lost.iter().map(|lost| lost.at.block.segment).collect();
-    plan.drops = found.spoilt.iter().filter(|pack| !needed.contains(pack)).copied().collect();
+    let Sorted { here, elsewhere, lost } = sort(ledger, &found.broken, copies).await?;
+    let mut plan = MendPlan { here, elsewhere, lost, ..MendPlan::default() };
+    let Some(pages) = &found.lost else {
+        let needed: BTreeSet<Segment> = plan.lost.iter().map(|lost| lost.at.block.segment).collect();
+        plan.drops = found.spoilt.iter().filter(|pack| !needed.contains(pack)).copied().collect();
+        return Ok(plan);
+    };
+    // What can be dropped shows when the trees can be read again.
+    plan.rebuild = Some(Arc::new(rebuild::plan(ledger, pages, copies).await?));
     Ok(plan)
 }
 
+/// Contents by where copies of them are.
+#[derive(Debug, Default)]
+pub(super) struct Sorted {
+    pub(super) here: Vec<Broken>,
+    pub(super) elsewhere: Vec<(Broken, ContentRef)>,
+    pub(super) lost: Vec<Broken>,
+}
+
+pub(super) async fn sort(ledger: &Ledger, broken: &[Broken], copies: &dyn Copies) -> Result<Sorted> {
+    let (mut out, mut wanted) = (Sorted::default(), Vec::new());
+    for broken in broken {
+        match copy(copies, broken)? {
+            Some(_) => out.here.push(broken.clone()),
+            None => wanted.push(broken.clone()),
+        }
+    }
+    let candidates = if wanted.is_empty() { Candidates::new() } else { search(ledger, &wanted).await? };
+    for broken in wanted {
+        match readable(ledger, &broken, candidates.get(&broken.hash)).await? {
+            Some(at) => out.elsewhere.push((broken, at)),
+            None => out.lost.push(broken),
+        }
+    }
+    Ok(out)
+}
+
+/// Where contents are said to lie, by hash.
+pub(super) type Candidates = BTreeMap<Hash, BTreeSet<(Ref, u32)>>;
+
 /// Where the ledger says that contents with the hashes of `wanted` lie: in packs, dropped ones and those that no entry
 /// names among them, and in entries that are valid.
-async fn search(ledger: &Ledger, wanted: &[Broken]) -> Result<BTreeMap<Hash, BTreeSet<(Ref, u32)>>> {
+pub(super) async fn search(ledger: &Ledger, wanted: &[Broken]) -> Result<Candidates> {
     let hashes: BTreeSet<Hash> = wanted.iter().map(|broken| broken.hash).collect();
-    let mut out: BTreeMap<Hash, BTreeSet<(Ref, u32)>> = BTreeMap::new();
+    let mut out = Candidates::new();
     let mut note = |hash: Hash, block: Ref, sub: u32| {
         if hashes.contains(&hash) {
             out.entry(hash).or_default().insert((block, sub));
@@ -154,7 +204,7 @@ async fn search(ledger: &Ledger, wanted: &[Broken]) -> Result<BTreeMap<Hash, BTr
 }
 
 /// What can be read; what is damaged or gone is nothing, a store that does not answer is an error.
-fn readable_or_none<T>(read: Result<T>) -> Result<Option<T>> {
+pub(super) fn readable_or_none<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(error) if matches!(error.kind(), Kind::Damaged | Kind::NotFound | Kind::Unsupported) => Ok(None),
@@ -191,7 +241,7 @@ async fn readable(
 }
 
 /// The content, as it lies at another place.
-async fn elsewhere(ledger: &Ledger, broken: &Broken, at: ContentRef) -> Result<Option<Bytes>> {
+pub(super) async fn elsewhere(ledger: &Ledger, broken: &Broken, at: ContentRef) -> Result<Option<Bytes>> {
     // (A part is all of its block where it stands in a row, but need not be where it is copied from.)
     let fetched = readable_or_none(fetch(ledger, BTreeSet::from([at.block])).await)?;
     let block = fetched.and_then(|mut records| open_block(&records.remove(&at.block)?).ok());
@@ -214,20 +264,26 @@ impl Pieces for Batch {
 pub(super) async fn run(ledger: &Ledger, plan: &MendPlan, copies: &dyn Copies, how: &Mending) -> Result<Mended> {
     let give_up = ledger.env.monotonic() + how.patience;
     let mut out = Mended::default();
+    if let Some(rebuild) = plan.rebuild.as_ref().filter(|rebuild| !rebuild.is_empty()) {
+        rebuild::run(ledger, rebuild, copies, how, &mut out).await?;
+    }
+    let users = plan.here.iter().chain(plan.elsewhere.iter().map(|(broken, _)| broken));
     let mut repair = Repair {
         mark: Mark::new(ledger, &how.author),
         limit: usize::try_from(ledger.info.params.entry_max / 2).unwrap_or(usize::MAX),
         places: Places::new(),
         packs: BTreeSet::new(),
         introduced: BTreeSet::new(),
-        left: BTreeSet::new(),
+        left: users.map(|broken| broken.unit.clone()).collect(),
         built: Vec::new(),
         changed: 0,
         in_order: false,
     };
-    if !plan.here.is_empty() || !plan.elsewhere.is_empty() {
+    if !repair.left.is_empty() {
         let base = ledger.head_entry(ledger.known(Seq::ZERO)).await?.state.seq.next();
-        store(ledger, plan, copies, base, how.patience, &mut repair, &mut out).await?;
+        let stored = store(ledger, &plan.here, &plan.elsewhere, copies, base, how.patience).await?;
+        (repair.places, repair.packs) = (stored.places, stored.packs);
+        out.stored += stored.bytes;
         point(ledger, &mut repair, give_up, &mut out).await?;
     }
     if !plan.drops.is_empty() {
@@ -236,18 +292,26 @@ pub(super) async fn run(ledger: &Ledger, plan: &MendPlan, copies: &dyn Copies, h
     Ok(out)
 }
 
-/// Stores the contents in packs, which no entry names yet.
-async fn store(
+/// Contents that were stored again, in packs that no entry names yet.
+#[derive(Default)]
+pub(super) struct Again {
+    /// Where they lay, and where they lie now.
+    pub(super) places: Places,
+    pub(super) packs: BTreeSet<NewPack>,
+    pub(super) bytes: u64,
+}
+
+pub(super) async fn store(
     ledger: &Ledger,
-    plan: &MendPlan,
+    here: &[Broken],
+    elsewhere_at: &[(Broken, ContentRef)],
     copies: &dyn Copies,
     base: Seq,
     patience: Duration,
-    repair: &mut Repair,
-    out: &mut Mended,
-) -> Result<()> {
-    let here = plan.here.iter().map(|broken| (broken, None));
-    let mut all = here.chain(plan.elsewhere.iter().map(|(broken, at)| (broken, Some(*at)))).peekable();
+) -> Result<Again> {
+    let mut out = Again::default();
+    let here = here.iter().map(|broken| (broken, None));
+    let mut all = here.chain(elsewhere_at.iter().map(|(broken, at)| (broken, Some(*at)))).peekable();
     // Equal contents are stored once.
     let mut known: BTreeMap<(Hash, bool), ContentRef> = BTreeMap::new();
     while all.peek().is_some() {
@@ -257,7 +321,6 @@ async fn store(
             && let Some((broken, from)) = all.next()
         {
             let part = broken.part.is_some();
-            repair.left.insert(broken.unit.clone());
             if !known.contains_key(&(broken.hash, part)) && !first.contains_key(&(broken.hash, part)) {
                 let content = match from {
                     None => copy(copies, broken)?,
@@ -271,12 +334,12 @@ async fn store(
             }
             users.push(broken);
         }
-        out.stored += bytes;
+        out.bytes += bytes;
         let wanted = (0..batch.0.len()).map(|content| (content, 0));
         let mut places: BTreeMap<usize, ContentRef> = BTreeMap::new();
         ledger
             .upload(base, wanted, &batch, patience, &mut |stored| {
-                repair.packs.insert(stored.pack);
+                out.packs.insert(stored.pack);
                 places.extend(stored.pieces.iter().map(|piece| (piece.content, stored.place(piece))));
                 Ok(())
             })
@@ -284,11 +347,11 @@ async fn store(
         known.extend(first.into_iter().filter_map(|(key, content)| Some((key, *places.get(&content)?))));
         for broken in users {
             if let Some(at) = known.get(&(broken.hash, broken.part.is_some())) {
-                repair.places.insert((broken.at.block, broken.at.sub, broken.hash), *at);
+                out.places.insert((broken.at.block, broken.at.sub, broken.hash), *at);
             }
         }
     }
-    Ok(())
+    Ok(out)
 }
 
 /// Lets the rows point to what was stored: as many units in an entry as fit.

@@ -1,8 +1,12 @@
 //! What a verification says.
 
-use peat_types::{Hash, ItemPath, Unit};
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{Content, ContentRef, FileRow, Part};
+use peat_types::{Hash, ItemPath, Unit};
+use setsum::Setsum;
+
+use crate::format::tree::Hole;
+use crate::model::{Content, ContentRef, FileRow, Part, Segment, State, UnitRow};
 
 /// What helps against an object that is missing or damaged, where nothing else does.
 pub(super) const RESTORE: &str = "restore it: from a backup, or from an older version of the object where the bucket keeps those; then run \
@@ -10,6 +14,9 @@ pub(super) const RESTORE: &str = "restore it: from a backup, or from an older ve
 /// What helps against a content that cannot be read.
 pub(super) const PUT_AGAIN: &str =
     "'peat doctor --repair' puts it back from any copy it finds: run it on each machine that may have the file";
+/// What helps against a page of a tree that cannot be read.
+pub(super) const BUILD_AGAIN: &str = "'peat doctor --repair' builds what it held again, from the log, from older states and from what the machine knows \
+     it is run on: try it on one that was in step; else restore the object from a backup";
 /// What helps when an older state is not whole.
 pub(super) const LET_GO: &str = "restore the object from a backup, or let that state go: 'peat datastore gc --keep 24h' once it is a day old \
      (a pin on it: 'peat pin rm <name>')";
@@ -87,6 +94,34 @@ impl Broken {
             Some(_) => Content::Parts([Part { block: at.block, size, hash }].into()),
         };
         FileRow { executable: false, size, hash, content }
+    }
+}
+
+/// Pages of the newest state that cannot be read, and what is known of the rest of it.
+#[derive(Clone, Debug)]
+pub struct Lost {
+    /// The newest state.
+    pub(crate) state: State,
+    /// Pages of the directory.
+    pub(crate) directory: Vec<Hole>,
+    /// Pages of the pack table.
+    pub(crate) packs: Vec<Hole>,
+    /// Units whose tables cannot be read whole, as the directory has them.
+    pub(crate) units: BTreeMap<Unit, UnitRow>,
+    /// Units, files, bytes and setsum of all other units that the directory has.
+    pub(crate) sound: Sums,
+    /// Where everything else lies that was read: pages, and contents.
+    pub(crate) pages: BTreeSet<Segment>,
+    pub(crate) blocks: BTreeSet<Segment>,
+}
+
+/// Units, files, bytes and setsum.
+pub(crate) type Sums = (u64, u64, u64, Setsum);
+
+impl Lost {
+    /// Whether all can be read.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.directory.is_empty() && self.packs.is_empty() && self.units.is_empty()
     }
 }
 

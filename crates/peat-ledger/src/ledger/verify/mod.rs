@@ -13,7 +13,8 @@ use super::Ledger;
 use super::log as listing;
 use crate::model::{Segment, UnitRow};
 
-pub use flaw::{Broken, Flaw, Orphan};
+pub(crate) use flaw::Sums;
+pub use flaw::{Broken, Flaw, Lost, Orphan};
 
 /// Result of a verification.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +29,9 @@ pub struct Verified {
     pub findings: Vec<Flaw>,
     /// Contents of the newest state that cannot be read from where they lie. Each is among the findings, too.
     pub broken: Vec<Broken>,
-    /// Packs of contents that are missing, or are not as long as the pack table says.
+    /// Pages of the newest state that cannot be read, if there are any.
+    pub lost: Option<Lost>,
+    /// Packs that are missing, or are not as long as the pack table says.
     pub spoilt: Vec<Segment>,
     /// Objects that nothing needs: nothing is wrong with that, they go by themselves.
     pub orphans: Vec<Orphan>,
@@ -61,8 +64,11 @@ struct Check<'a> {
     changed: BTreeMap<Unit, Changed>,
     /// Whether every entry from K on was read.
     whole: bool,
-    /// Packs that the newest state refers to.
-    needed: BTreeSet<Segment>,
+    /// Objects that the newest state refers to, for pages and for contents.
+    pages: BTreeSet<Segment>,
+    blocks: BTreeSet<Segment>,
+    /// Objects that hold pages of it which cannot be read.
+    torn: BTreeSet<Segment>,
 }
 
 pub(super) async fn verify(ledger: &Ledger, depth: Depth) -> Result<Verified> {
@@ -73,7 +79,9 @@ pub(super) async fn verify(ledger: &Ledger, depth: Depth) -> Result<Verified> {
         sizes: BTreeMap::new(),
         changed: BTreeMap::new(),
         whole: true,
-        needed: BTreeSet::new(),
+        pages: BTreeSet::new(),
+        blocks: BTreeSet::new(),
+        torn: BTreeSet::new(),
     };
     let Some(head) = check.log().await? else { return Ok(check.out) };
     let Some(packs) = check.packs(&head).await? else { return Ok(check.out) };
@@ -81,8 +89,9 @@ pub(super) async fn verify(ledger: &Ledger, depth: Depth) -> Result<Verified> {
     if depth == Depth::Names {
         return Ok(check.out);
     }
-    check.head(&head, &packs).await?;
-    check.spoilt(&packs);
+    if check.head(&head, &packs).await?.is_some() {
+        check.spoilt(&packs.rows);
+    }
     if depth == Depth::Contents {
         let pinned = head.root.pins.iter().map(|(_, seq)| *seq);
         for seq in pinned.chain([head.root.floor]).filter(|seq| *seq != head.seq).collect::<BTreeSet<_>>() {

@@ -5,9 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use peat_objects::{List, Listed, Pages as Listing};
 use peat_types::{PackId, Result, Seq};
 
-use super::flaw::{Flaw, LET_GO, Orphan, RESTORE};
+use super::flaw::{BUILD_AGAIN, Flaw, LET_GO, Orphan, RESTORE};
 use super::{Check, listing};
 use crate::format;
+use crate::format::page::TreeKind;
+use crate::format::row::{read_pack_key, read_pack_value};
+use crate::format::tree::{Hole, salvage};
 use crate::ledger::key;
 use crate::ledger::pages::{NoCache, Pages};
 use crate::model::{Segment, State};
@@ -35,23 +38,41 @@ impl InTable {
     }
 }
 
+/// The pack table, as far as it can be read.
+pub(super) struct PackTable {
+    pub(super) rows: Vec<InTable>,
+    pub(super) holes: Vec<Hole>,
+}
+
+impl PackTable {
+    /// Whether a pack may be relied on: it is in the table, and not dropped. Where the table cannot be read nobody knows.
+    pub(super) fn live(&self) -> Option<BTreeSet<Segment>> {
+        let live = self.rows.iter().filter(|pack| !pack.dropped).map(InTable::segment);
+        self.holes.is_empty().then(|| live.collect())
+    }
+}
+
 impl Check<'_> {
-    /// The pack table, compared with the packs that are there. `None` when it cannot be read.
-    pub(super) async fn packs(&mut self, head: &State) -> Result<Option<Vec<InTable>>> {
+    /// The pack table, compared with the packs that are there. `None` when a newer version wrote it.
+    pub(super) async fn packs(&mut self, head: &State) -> Result<Option<PackTable>> {
         let pages = Pages::new(self.ledger, &NoCache);
-        let read = match pages.prefetch_trees(head.root.packs.into_iter().collect()).await {
-            Ok(()) => format::packs(head, &pages).await,
-            Err(error) => Err(error),
-        };
-        let rows = match read {
-            Ok(rows) => rows,
+        let read = salvage(head.root.packs.as_ref(), TreeKind::Packs, &pages).await.and_then(|read| {
+            let row = |(key, value): &(Vec<u8>, _)| {
+                let (dropped, base, id) = read_pack_key(key)?;
+                Ok(InTable { dropped, base, id, row: read_pack_value(value)? })
+            };
+            let rows = read.rows.iter().map(row).collect::<Result<_>>()?;
+            Ok((PackTable { rows, holes: read.holes }, read.pages))
+        });
+        let (table, places) = match read {
+            Ok(read) => read,
             Err(error) => {
-                let object = self.bad_page(head.root.packs).await.unwrap_or_else(|| key::log(head.seq));
-                let remedy = format!("it holds the table of all packs: {RESTORE}");
-                self.note(Flaw::new(object, "", remedy), error)?;
+                self.note(Flaw::new(key::log(head.seq), "", RESTORE), error)?;
                 return Ok(None);
             }
         };
+        self.pages.extend(places.iter().map(|at| at.segment));
+        self.holes(&table.holes, "the table of all packs");
         for listed in listing::list_all(self.ledger, key::PACK).await? {
             match key::pack_segment(&listed.key) {
                 Some(segment) => {
@@ -60,9 +81,7 @@ impl Check<'_> {
                 None => self.foreign(listed.key),
             }
         }
-        let table: Vec<InTable> =
-            rows.into_iter().map(|(dropped, base, id, row)| InTable { dropped, base, id, row }).collect();
-        for pack in &table {
+        for pack in &table.rows {
             let what = match self.sizes.get(&pack.segment()) {
                 Some(size) if *size == pack.row.size => {
                     self.out.packs += 1;
@@ -78,7 +97,10 @@ impl Check<'_> {
                 let what = format!("{what}; states before entry {} need it", pack.row.seq);
                 Flaw { past: true, ..Flaw::new(object, what, LET_GO) }
             } else {
-                let remedy = format!("'peat doctor --repair' puts back what it finds copies of; else {RESTORE}");
+                let remedy = match pack.row.metadata {
+                    true => BUILD_AGAIN.to_owned(),
+                    false => format!("'peat doctor --repair' puts back what it finds copies of; else {RESTORE}"),
+                };
                 Flaw::new(object, what, remedy)
             };
             self.out.findings.push(flaw);
@@ -87,8 +109,8 @@ impl Check<'_> {
     }
 
     /// Objects that nothing refers to, and what does not belong here.
-    pub(super) async fn leftovers(&mut self, head: &State, table: &[InTable]) -> Result<()> {
-        let known: BTreeSet<Segment> = table.iter().map(InTable::segment).collect();
+    pub(super) async fn leftovers(&mut self, head: &State, table: &PackTable) -> Result<()> {
+        let known: BTreeSet<Segment> = table.rows.iter().map(InTable::segment).collect();
         let root = &head.root;
         let mut orphans: BTreeMap<String, Orphan> = BTreeMap::new();
         let mut orphan = |key: String, size: u64, what: &'static str| {
@@ -97,7 +119,7 @@ impl Check<'_> {
         for (segment, size) in &self.sizes {
             match segment {
                 Segment::Log(seq) if *seq < root.keep => orphan(key::log(*seq), *size, FREED),
-                Segment::Pack(base, id) if !known.contains(segment) => {
+                Segment::Pack(base, id) if table.holes.is_empty() && !known.contains(segment) => {
                     orphan(key::pack(*base, *id), *size, if *base <= root.horizon { NEXT } else { LATER });
                 }
                 _ => {}
@@ -132,14 +154,25 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Pages that cannot be read, and what they are pages of.
+    pub(super) fn holes(&mut self, holes: &[Hole], of: &str) {
+        for hole in holes {
+            self.torn.insert(hole.at.segment);
+            let what = format!("holds a part of {of}: {}", hole.why);
+            self.find(key::segment(hole.at.segment), what, BUILD_AGAIN);
+        }
+    }
+
+    fn needs(&self, at: &Segment) -> bool {
+        self.pages.contains(at) || self.blocks.contains(at) || self.torn.contains(at)
+    }
+
     /// Packs that are not what the table says; some of them the newest state does not need.
     pub(super) fn spoilt(&mut self, table: &[InTable]) {
-        let live =
-            table.iter().filter(|pack| !pack.dropped && !pack.row.metadata).map(|pack| (pack.segment(), pack.row));
+        let live = table.iter().filter(|pack| !pack.dropped).map(|pack| (pack.segment(), pack.row));
         let spoilt: Vec<Segment> =
             live.filter(|(at, row)| self.sizes.get(at) != Some(&row.size)).map(|(at, _)| at).collect();
-        let idle: BTreeSet<String> =
-            spoilt.iter().filter(|at| !self.needed.contains(at)).map(|at| key::segment(*at)).collect();
+        let idle: BTreeSet<String> = spoilt.iter().filter(|at| !self.needs(at)).map(|at| key::segment(*at)).collect();
         for flaw in self.out.findings.iter_mut().filter(|flaw| idle.contains(&flaw.object)) {
             flaw.what.push_str("; the newest state does not need it");
             "'peat doctor --repair' drops it from the table".clone_into(&mut flaw.remedy);

@@ -1,13 +1,16 @@
 //! L1 and L2: everything that a state leads to is there and adds up, and every content has its hash.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use peat_types::{ItemPath, Result, Seq, Unit};
 use setsum::Setsum;
 
-use super::flaw::{Broken, Flaw, LET_GO, PUT_AGAIN, RESTORE};
-use super::names::InTable;
+use super::flaw::{BUILD_AGAIN, Broken, Flaw, LET_GO, Lost, PUT_AGAIN, RESTORE};
+use super::names::PackTable;
 use super::{Check, Depth};
+use crate::format::page::TreeKind;
+use crate::format::row::{read_unit_key, read_unit_value};
+use crate::format::tree::{Hole, salvage};
 use crate::format::{self, PageSource};
 use crate::ledger::pages::{NoCache, Pages};
 use crate::ledger::{contents, key};
@@ -23,8 +26,18 @@ const DEFECT: &str =
 
 type Files = Vec<(Rank, ItemPath, FileRow)>;
 
-/// Files, bytes and setsum.
-type Sums = (u64, u64, Setsum);
+/// Packs that may be relied on; none where the table of them cannot be read.
+type Live<'a> = Option<&'a BTreeSet<Segment>>;
+
+/// What the table of a unit is like.
+enum Table {
+    /// Files, bytes and setsum.
+    Sound(u64, u64, Setsum),
+    /// Some pages cannot be read.
+    Torn,
+    /// Its pages can be read, and make no sense.
+    Wrong,
+}
 
 impl<'a> Check<'a> {
     /// Key of the object that holds the first page of a tree which cannot be read.
@@ -51,68 +64,82 @@ impl<'a> Check<'a> {
     }
 
     /// The same for the newest state, whose references also must lie where nobody may delete.
-    fn stays(&self, at: &Ref, head: &State, live: &BTreeSet<Segment>) -> Result<(), String> {
+    fn stays(&self, at: &Ref, head: &State, live: Live<'_>) -> Result<(), String> {
         self.resolves(at)?;
         let kept = match at.segment {
             Segment::Log(seq) => seq >= head.root.minlog,
-            segment @ Segment::Pack(..) => live.contains(&segment),
+            segment @ Segment::Pack(..) => live.is_none_or(|live| live.contains(&segment)),
         };
         if kept { Ok(()) } else { Err("may be removed, and is referred to".to_owned()) }
     }
 
-    pub(super) async fn head(&mut self, head: &State, packs: &[InTable]) -> Result<()> {
+    /// Everything below the newest state. `None` when a newer version wrote it.
+    pub(super) async fn head(&mut self, head: &State, packs: &PackTable) -> Result<Option<()>> {
         let object = key::log(head.seq);
         let pages = Pages::new(self.ledger, &NoCache);
-        let rows = match pages.directory(head).await {
-            Ok(rows) => rows,
+        let read = salvage(head.root.directory.as_ref(), TreeKind::Directory, &pages).await.and_then(|read| {
+            let row = |(key, value): &(Vec<u8>, _)| Ok((read_unit_key(key)?, read_unit_value(value)?));
+            let rows = read.rows.iter().map(row).collect::<Result<Vec<(Unit, UnitRow)>>>()?;
+            Ok((rows, read.holes, read.pages))
+        });
+        let (rows, holes, places) = match read {
+            Ok(read) => read,
             Err(error) => {
-                let bad = self.bad_page(head.root.directory).await.unwrap_or(object);
-                return self.note(Flaw::new(bad, "", format!("it holds the list of all models: {RESTORE}")), error);
+                self.note(Flaw::new(object, "", RESTORE), error)?;
+                return Ok(None);
             }
         };
-        let live: BTreeSet<Segment> = packs.iter().filter(|pack| !pack.dropped).map(InTable::segment).collect();
-        for at in pages.fetched() {
-            self.needed.insert(at.segment);
-            if let Err(what) = self.stays(&at, head, &live) {
+        self.holes(&holes, "the list of all models");
+        let live = packs.live();
+        let live = (head, live.as_ref());
+        for at in places {
+            self.pages.insert(at.segment);
+            if let Err(what) = self.stays(&at, head, live.1) {
                 self.find(key::segment(at.segment), format!("{what} by the list of all models"), RESTORE);
             }
         }
-        self.directory(&rows, head);
-        let (mut files, mut bytes, mut sum) = (0, 0, Setsum::default());
+        self.directory(&rows, &holes, head);
+        let mut sound = (0, 0, 0, Setsum::default());
+        let mut units = BTreeMap::new();
         let mut complete = true;
         for some in rows.chunks(TOGETHER) {
             let pages = self.ahead(some).await;
             for (unit, row) in some {
-                match self.unit(unit, row, (head, &live), &pages).await? {
-                    Some((unit_files, unit_bytes, unit_sum)) => {
-                        files += unit_files;
-                        bytes += unit_bytes;
-                        sum += unit_sum;
+                match self.unit(unit, row, live, &pages).await? {
+                    Table::Sound(files, bytes, sum) => {
+                        sound = (sound.0 + 1, sound.1 + files, sound.2 + bytes, sound.3 + sum);
                     }
-                    None => complete = false,
+                    Table::Torn => drop(units.insert(unit.clone(), row.clone())),
+                    Table::Wrong => complete = false,
                 }
             }
         }
+        let (pages, blocks) = (self.pages.clone(), self.blocks.clone());
+        let (state, packs) = (head.clone(), packs.holes.clone());
+        let lost = Lost { state, directory: holes, packs, units, sound, pages, blocks };
         let root = &head.root;
-        let counted = (rows.len() as u64, files, bytes);
-        if complete && counted != (root.units, root.files, root.bytes) {
-            let said = (root.units, root.files, root.bytes);
-            let what = format!("counts (units, files, bytes) {said:?}, there are {counted:?}");
-            self.find(&object, what, DEFECT);
+        if complete && lost.directory.is_empty() && lost.units.is_empty() {
+            let (counted, said) = ((sound.0, sound.1, sound.2), (root.units, root.files, root.bytes));
+            if counted != said {
+                let what = format!("counts (units, files, bytes) {said:?}, there are {counted:?}");
+                self.find(&object, what, DEFECT);
+            }
+            if sound.3.digest() != root.setsum {
+                let remedy = "compare with a backup, files may have been lost: 'peat log' shows what was changed";
+                self.find(&object, "the sum over all files is wrong", remedy);
+            }
         }
-        if complete && sum.digest() != root.setsum {
-            let remedy = "compare with a backup, files may have been lost: 'peat log' shows what was changed";
-            self.find(&object, "the sum over all files is wrong", remedy);
-        }
-        Ok(())
+        self.out.lost = Some(lost).filter(|lost| !lost.is_nothing());
+        Ok(Some(()))
     }
 
     /// The directory against the entries: each says which units it changed.
-    fn directory(&mut self, rows: &[(Unit, UnitRow)], head: &State) {
+    fn directory(&mut self, rows: &[(Unit, UnitRow)], holes: &[Hole], head: &State) {
         let mut wrong = Vec::new();
         for (unit, changed) in &self.changed {
             let row = rows.binary_search_by(|(known, _)| known.cmp(unit)).ok().map(|at| &rows[at].1);
             let what = match row {
+                None if holes.iter().any(|hole| hole.covers(unit.as_str().as_bytes())) => continue,
                 None => format!("the directory does not list it, although entry {} changed it", changed.seq),
                 Some(row) if row.last_seq < changed.seq => {
                     format!(
@@ -143,27 +170,41 @@ impl<'a> Check<'a> {
         self.out.findings.append(&mut wrong);
     }
 
-    /// `None` when its table cannot be read.
     async fn unit(
         &mut self,
         unit: &Unit,
         row: &UnitRow,
-        (head, live): (&State, &BTreeSet<Segment>),
+        (head, live): (&State, Live<'_>),
         pages: &Pages<'_>,
-    ) -> Result<Option<Sums>> {
-        let (table, places) = match table(row, pages).await {
+    ) -> Result<Table> {
+        let read = match salvage(row.table.as_ref(), TreeKind::Table, pages).await {
+            Ok(read) if read.holes.is_empty() => match format::table(row, pages).await {
+                Ok(table) => Ok((table, read.pages)),
+                Err(error) => Err(error),
+            },
+            Ok(read) => {
+                self.pages.extend(read.pages.iter().map(|at| at.segment));
+                for hole in read.holes {
+                    self.torn.insert(hole.at.segment);
+                    let what = format!("holds a part of the table of a model: {}", hole.why);
+                    let flaw = Flaw::new(key::segment(hole.at.segment), what, BUILD_AGAIN);
+                    self.out.findings.push(flaw.of(unit));
+                }
+                return Ok(Table::Torn);
+            }
+            Err(error) => Err(error),
+        };
+        let (table, places) = match read {
             Ok(read) => read,
             Err(error) => {
-                self.needed.extend(row.table.map(|at| at.segment));
-                let object = self.bad_page(row.table).await;
-                let object =
-                    object.unwrap_or_else(|| row.table.map_or_else(String::new, |at| key::segment(at.segment)));
+                self.pages.extend(row.table.map(|at| at.segment));
+                let object = row.table.map_or_else(String::new, |at| key::segment(at.segment));
                 self.note(Flaw::new(object, "", RESTORE).of(unit), error)?;
-                return Ok(None);
+                return Ok(Table::Wrong);
             }
         };
         for at in &places {
-            self.needed.insert(at.segment);
+            self.pages.insert(at.segment);
             if let Err(what) = self.stays(at, head, live) {
                 let flaw = Flaw::new(key::segment(at.segment), format!("{what} by the table of a model"), RESTORE);
                 self.out.findings.push(flaw.of(unit));
@@ -174,7 +215,7 @@ impl<'a> Check<'a> {
         for (_, path, file) in &table {
             sum += format::setsum_of(unit, path, file);
             for piece in Broken::pieces(unit, path, file) {
-                self.needed.insert(piece.at.block.segment);
+                self.blocks.insert(piece.at.block.segment);
                 match self.stays(&piece.at.block, head, live) {
                     Ok(()) => sound.push(piece),
                     Err(what) => self.broken(piece, what),
@@ -191,7 +232,7 @@ impl<'a> Check<'a> {
             self.out.contents += table.len() as u64;
             self.contents(sound).await?;
         }
-        Ok(Some((files, bytes, sum)))
+        Ok(Table::Sound(files, bytes, sum))
     }
 
     fn broken(&mut self, piece: Broken, what: String) {
