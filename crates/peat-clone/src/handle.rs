@@ -20,7 +20,7 @@ use crate::beside::Beside;
 use crate::db::{self, Db};
 use crate::files::{self, Lock};
 use crate::identity;
-use crate::journal::Journal;
+use crate::journal::{Journal, too_large};
 use crate::lease::Runs;
 use crate::tree::Tree;
 use crate::{
@@ -34,6 +34,19 @@ const OPEN_WAIT: Duration = Duration::from_secs(60);
 pub(crate) const MAINTENANCE: Duration = Duration::from_secs(600);
 /// How long a change of the pins is tried.
 const PINNING: Duration = Duration::from_secs(30);
+
+/// Largest content that is given in one piece. What is larger is given piece by piece, or is a file.
+pub const WHOLE: u64 = 64 << 20;
+
+/// Whether a content may be read at once.
+pub(crate) fn fits_memory(what: impl fmt::Display, size: u64) -> Result<()> {
+    if size <= WHOLE {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{what} has {size} bytes, more than is read into memory"))
+        .with_code("content_too_large")
+        .with_hint("'peat data get <model> <name>' writes data of any size to a pipe"))
+}
 
 /// One machine's side of a ledger. Cheap to clone; all handles of a process share one connection.
 ///
@@ -133,7 +146,7 @@ impl LocalClone {
         }
         found.identity.save(&env, &options)?;
         drop(lock);
-        let journal = Journal::new(options.dir.join("journal"), options.durability, ledger.info().params.part);
+        let journal = Journal::new(options.dir.join("journal"), options.durability, &ledger.info().params);
         let tree = Tree::new(options.dir.join("tree"));
         let runs = Runs::new(options.dir.join("run"));
         let looking = tokio::sync::Mutex::default();
@@ -210,9 +223,20 @@ impl LocalClone {
     }
 
     /// The content of an item: from the tree (repaired when it is missing or altered there) or, on demand, from the
-    /// store. `Offline` with code `not_local` when it is not here and cannot be fetched.
+    /// store. `Offline` with code `not_local` when it is not here and cannot be fetched, `Invalid` with code
+    /// `content_too_large` when it is larger than [`WHOLE`].
     pub async fn content(&self, item: &Item) -> Result<Bytes> {
+        fits_memory(&item.path, item.size())?;
         self.0.content(item).await
+    }
+
+    /// Whether a file of this size could be a content.
+    ///
+    /// # Errors
+    /// `Invalid` with code `content_too_large` names the file and the limit.
+    pub fn check_size(&self, file: &Path, size: u64) -> Result<()> {
+        let largest = self.0.ledger.info().params.largest();
+        if size > largest { Err(too_large(file.display(), size, largest)) } else { Ok(()) }
     }
 
     /// The content of an item, given to `take` piece by piece: however large it is, only a part of it is in memory. Errors
@@ -223,6 +247,7 @@ impl LocalClone {
 
     /// The content of an item if it is on this machine: no request.
     pub fn content_here(&self, item: &Item) -> Result<Option<Bytes>> {
+        fits_memory(&item.path, item.size())?;
         self.0.content_here(item)
     }
 

@@ -204,6 +204,11 @@ pub(crate) struct Partial {
 }
 
 impl Partial {
+    /// Bytes that are still missing.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
     /// Adds a piece; gives whether it was the last one.
     pub(crate) fn add(&mut self, offset: u64, bytes: &[u8]) -> Result<bool> {
         let written = self.file.seek(SeekFrom::Start(offset)).and_then(|_| self.file.write_all(bytes));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{Opening, World, change_many, change_put, noise, path, unit};
 use peat_clone::{Hydration, NewChange, Params, PendingStatus, Scope, Source};
-use peat_objects::{Fault, Op};
+use peat_objects::{Fault, Op, Range, Store};
 use peat_types::{Kind, Unit};
 
 /// Small limits, so that packs and parts are common.
@@ -298,4 +298,152 @@ async fn what_a_killed_pull_brought_is_not_fetched_again() {
     let (first, second) = (first.count().bytes_in, second.count().bytes_in);
     assert!(second < all / 2, "{first} bytes, then {second}");
     assert_eq!(std::fs::read(b.clone.tree().join("model/01/data/1597")).unwrap(), noise(1597, 3000));
+}
+
+/// One content of 16 parts, in a file.
+fn large_file(world: &World) -> (bytes::Bytes, Source) {
+    let large = noise(9, 1_000_003);
+    std::fs::create_dir_all(world.dir("source")).unwrap();
+    let file = world.dir("source").join("large");
+    std::fs::write(&file, &large).unwrap();
+    (large, Source::File(file))
+}
+
+/// Packs that the journal knows to be in the store.
+fn noted(world: &World, name: &str) -> u64 {
+    let journal = std::fs::read_dir(world.dir(name).join("journal")).unwrap();
+    let packs = journal.map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some_and(|e| e == "packs"));
+    let text = packs.map(|path| std::fs::read_to_string(path).unwrap()).unwrap_or_default();
+    text.lines().filter(|line| !line.is_empty()).count() as u64
+}
+
+/// There are no uploads of many requests that could be left half-done: each object is one PUT, and none is larger than a pack
+/// and a part.
+#[tokio::test(start_paused = true)]
+async fn a_killed_upload_of_a_large_content_leaves_whole_packs_and_goes_on() {
+    for nth in [1, 4, 7] {
+        let world = world(9);
+        let a = world.open("a").await;
+        let (large, source) = large_file(&world);
+        a.killer.arm("commit.pack", nth);
+        let change = change_many(&units(1), vec![("large".into(), source)]);
+        let (done, requests) = a.counted(a.killer.run(a.clone.commit(change))).await;
+        assert!(done.is_none());
+        let (sent, known) = (requests.of(Op::Put), noted(&world, "a"));
+        drop(a);
+        let packs: Vec<String> = world.memory.keys().into_iter().filter(|key| key.starts_with("pack/")).collect();
+        for key in &packs {
+            let size = world.memory.get(key, Range::All).await.unwrap().unwrap().size;
+            assert!((64 << 10..(96 + 64 + 4) << 10).contains(&size), "{key}: {size}");
+        }
+        let a = world.open("a").await;
+        let (settled, requests) = a.counted(a.clone.settle()).await;
+        assert_eq!(settled.unwrap().committed.len(), 1);
+        assert_eq!(requests.of(Op::Put), 8 - known, "{sent} puts of which {known} were noted, then {requests}");
+        let b = world.open("b").await;
+        b.pull().await;
+        assert_eq!(std::fs::read(b.clone.tree().join("model/00/large")).unwrap(), large);
+        assert!(b.clone.verify(true).await.unwrap().findings.is_empty());
+    }
+}
+
+/// R3: a large content whose packs were dropped is read and stored again, piece by piece, and what a killed process stored is
+/// not stored once more.
+#[tokio::test(start_paused = true)]
+async fn a_large_content_whose_packs_were_dropped_is_restored_in_pieces() {
+    let world = world(10);
+    let a = world.open("a").await;
+    let (large, source) = large_file(&world);
+    let small = ("small".to_owned(), Source::from(noise(1, 1000)));
+    a.clone.commit(change_many(&units(1), vec![("large".into(), source), small])).await.unwrap();
+    let mut gone = 0;
+    for name in ["large", "small"] {
+        let delete = NewChange::new("delete", units(1), serde_json::json!({"path": format!("model/00/{name}")}));
+        gone = a.clone.commit(delete).await.unwrap().seq.0;
+    }
+    assert!(matches!(a.clone.checkpoint(true, true).await.unwrap(), peat_clone::Checkpoint::Done { .. }));
+    drop(a);
+    let b = world.open("b").await;
+    let kept = b.clone.kept().await.unwrap();
+    let past = b.clone.past(&kept, peat_types::Seq(gone - 2)).await.unwrap();
+    let plan = b.clone.plan_restore(&past, &Scope::All).await.unwrap();
+    b.killer.arm("commit.pack", 6);
+    let (done, requests) = b.counted(b.killer.run(b.clone.rewrite(&plan.rewrite, "restore".into()))).await;
+    assert!(done.is_none());
+    let (sent, known) = (requests.of(Op::Put), noted(&world, "b"));
+    assert!(sent > 0 && known > 0, "{requests}");
+    drop(b);
+    let b = world.open("b").await;
+    let (settled, requests) = b.counted(b.clone.settle()).await;
+    assert_eq!(settled.unwrap().committed.len(), 1, "{requests}");
+    assert_eq!(requests.of(Op::Put), 8 - known, "{sent} puts of which {known} were noted, then {requests}");
+    b.pull().await;
+    assert_eq!(std::fs::read(b.clone.tree().join("model/00/large")).unwrap(), large);
+    assert_eq!(std::fs::read(b.clone.tree().join("model/00/small")).unwrap(), noise(1, 1000));
+    assert!(b.clone.verify(true).await.unwrap().findings.is_empty());
+}
+
+/// What the past holds is read from the store, whatever lies at its path now.
+#[tokio::test(start_paused = true)]
+async fn an_older_large_content_is_given_in_pieces_until_it_is_let_go_of() {
+    let world = world(12);
+    let a = world.open("a").await;
+    let (large, source) = large_file(&world);
+    let then = a.clone.commit(change_many(&units(1), vec![("large".into(), source)])).await.unwrap().seq;
+    let other = noise(10, 1_000_003);
+    a.clone.commit(change_many(&units(1), vec![("large".into(), other.clone().into())])).await.unwrap();
+    let kept = a.clone.kept().await.unwrap();
+    let past = a.clone.past(&kept, then).await.unwrap();
+    let item = a.clone.past_items(&past, &unit("model/00"), "").await.unwrap().remove(0);
+    assert_eq!(streamed(&a.clone, &item).await.unwrap(), (large.to_vec(), 16));
+    assert_eq!(std::fs::read(a.clone.tree().join("model/00/large")).unwrap(), other, "the present is as it was");
+    for key in world.memory.keys().into_iter().filter(|key| key.starts_with("pack/")) {
+        world.memory.delete(&key).await.unwrap();
+    }
+    let error = streamed(&a.clone, &item).await.unwrap_err();
+    assert_eq!((error.kind(), error.code()), (Kind::NotFound, "state_not_kept"), "{error:?}");
+}
+
+/// Somebody's own work at the path of a large content is put aside when the content comes, and not before.
+#[tokio::test(start_paused = true)]
+async fn a_file_changed_by_hand_gives_way_to_a_large_content_whole() {
+    let world = world(13);
+    let (a, b) = (world.open("a").await, world.open("b").await);
+    let (large, source) = large_file(&world);
+    a.put("model/00", "model/00/large", "old").await;
+    b.pull().await;
+    let at = b.clone.tree().join("model/00/large");
+    std::fs::write(&at, "by hand").unwrap();
+    a.clone.commit(change_many(&units(1), vec![("large".into(), source)])).await.unwrap();
+    b.faults.script_times(Op::Get, |key| key.starts_with("pack/"), 4, 1000, Fault::Status(503));
+    b.clone.pull(&Scope::All).await.unwrap_err();
+    assert_eq!(std::fs::read(&at).unwrap(), b"by hand", "as long as nothing else is whole");
+    b.faults.heal();
+    b.pull().await;
+    assert_eq!(std::fs::read(&at).unwrap(), large);
+    let aside = b.clone.take_aside();
+    assert_eq!(aside.len(), 1);
+    assert_eq!(std::fs::read(&aside[0].1).unwrap(), b"by hand");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_largest_content_fits_an_entry_and_a_larger_one_is_refused_by_name() {
+    let mut world = World::new(11);
+    world.params = Params { part: 100, ..Params::default() };
+    let a = world.open("a").await;
+    std::fs::create_dir_all(world.dir("source")).unwrap();
+    let (most, more) = (world.dir("source").join("most"), world.dir("source").join("more"));
+    let largest = world.params.largest();
+    std::fs::write(&most, noise(1, usize::try_from(largest).unwrap())).unwrap();
+    std::fs::File::create(&more).unwrap().set_len(largest + 1).unwrap();
+    let (refused, requests) =
+        a.counted(a.clone.commit(change_many(&units(1), vec![("x".into(), Source::File(more))]))).await;
+    let error = refused.unwrap_err();
+    assert_eq!((error.kind(), error.code(), requests.total()), (Kind::Invalid, "content_too_large", 0), "{error:?}");
+    assert!(error.chain().join(": ").contains("source/more has 6553601 bytes"), "{error:?}");
+    assert!(error.hints().iter().any(|hint| hint.contains("cut it")), "{error:?}");
+    assert!(a.clone.pending().unwrap().is_empty());
+    assert_eq!(std::fs::read_dir(world.dir("a").join("tmp")).unwrap().count(), 0);
+    a.clone.commit(change_many(&units(1), vec![("x".into(), Source::File(most))])).await.unwrap();
+    assert!(a.clone.verify(true).await.unwrap().findings.is_empty());
 }

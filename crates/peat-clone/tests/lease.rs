@@ -420,3 +420,42 @@ async fn the_end_gets_through_among_twenty_writers() {
     let item = a.clone.item(&unit(X), &path(OUTPUT)).unwrap().unwrap();
     assert_eq!(&a.clone.content(&item).await.unwrap()[..], b"done");
 }
+
+/// Packs of a large result take longer than a lease lives: the run beats on while they are sent, and nobody takes over.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_beats_beside_its_end_is_not_taken_over_while_it_sends() {
+    for beats in [true, false] {
+        let world = World::new(17);
+        let (a, b) = (world.open("a").await, world.open("b").await);
+        let run = a.begin(X).await.unwrap();
+        let slow = Fault::Slow(Duration::from_secs(50));
+        a.faults.script_times(Op::Put, |key| key.starts_with("pack/"), 1, 1000, slow);
+        let mut end = change_end(X);
+        end.contents = vec![noise(1, 1_000_000).into()];
+        let ended = async {
+            let beat = async {
+                if beats {
+                    run.beat().await;
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                ended = run.end(end) => ended,
+                () = beat => unreachable!("a run beats until it is dropped"),
+            }
+        };
+        let contender = async {
+            secs(&world, 5).await;
+            b.clone.begin(new_run(X, Duration::from_secs(300))).await.unwrap()
+        };
+        let (ended, other) = tokio::join!(ended, contender);
+        if beats {
+            assert_eq!(ended.unwrap().answer["version"], 1);
+        } else {
+            assert_eq!(ended.unwrap_err().code(), "lease_lost");
+        }
+        other.end(change_end(X)).await.unwrap();
+        let left = world.memory.keys().into_iter().filter(|key| key.starts_with("beat/")).count();
+        assert_eq!(left, 0, "{beats}");
+    }
+}

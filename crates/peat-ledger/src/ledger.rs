@@ -1,5 +1,6 @@
 //! The protocol over a store: which requests are made, what each reply proves, and what is believed.
 
+mod again;
 mod beat;
 mod busy;
 mod commit;
@@ -34,6 +35,7 @@ use peat_types::{
 };
 use tracing::field::Empty;
 
+pub use self::again::Again;
 pub use self::contents::Piece;
 pub use self::history::{Kept, Past, UnitDiff};
 pub use self::log::{LogPage, LogQuery};

@@ -8,7 +8,7 @@ mod ledger;
 mod model;
 
 pub use ledger::{
-    Broken, Built, Checkpoint, Checkpointing, Collected, Collecting, Commit, Copied, Copies, CopyPlan, Dead, Doomed,
+    Again, Broken, Built, Checkpoint, Checkpointing, Collected, Collecting, Commit, Copied, Copies, CopyPlan, Dead, Doomed,
     Flaw, Follow, GcPlan, Held, Kept, KnownUnit, Ledger, LogLine, LogPage, LogQuery, Lost, MendPlan, Mended, Mending,
     Neighbours, NewLedger, News, ObjectKind, Orphan, Page, Past, Piece, Pieces, Pin, PurgePlan, Purged, Purging,
     Rebuild, Scoped, Stored, StoredPiece, Tail, Together, Turn, UnitDiff, Verified,

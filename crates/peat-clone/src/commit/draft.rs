@@ -9,7 +9,7 @@ use super::{Overlay, Placed};
 use crate::db;
 use crate::handle::Inner;
 use crate::journal::{Locked, Role};
-use crate::{Brought, Change, Grant, Interrupted, Refusal};
+use crate::{Brought, Change, Grant, Interrupted, Item, Refusal};
 
 /// Code of the error that says that a lease is not held any more.
 pub(crate) const LEASE_LOST: &str = "lease_lost";
@@ -32,6 +32,8 @@ pub(crate) enum Unplanned {
     Failed(Error),
     /// A lease it would take is held by somebody who may be alive.
     Held(Unit, Lease),
+    /// These contents have to be stored again first.
+    Away(Vec<Item>),
 }
 
 impl From<Error> for Unplanned {
@@ -98,7 +100,10 @@ impl Inner {
             }
         }
         if avoid_known {
-            overlay.bring_stored().await?;
+            let away = overlay.bring_stored().await?;
+            if !away.is_empty() {
+                return Err(Unplanned::Away(away));
+            }
         }
         let units = overlay
             .ops(avoid_known)?

@@ -123,11 +123,24 @@ impl Inner {
             }
             // R7: as long as no unit moved, the last attempt may still land. The same transaction again is harmless,
             // another one would not be.
-            let still = !std::mem::take(&mut lost) && self.unit_seqs(&units)? == locked.state().expected;
+            let still = !lost && self.unit_seqs(&units)? == locked.state().expected;
             let living = locked.state().tx.filter(|_| still);
             let tx = living.unwrap_or_else(|| TxId::random(&self.env));
             let planned = match Box::pin(self.plan(locked, tx, &placed, avoid_known, how.dead)).await {
                 Ok(planned) => planned,
+                Err(Unplanned::Away(items)) => {
+                    let begun = self.env.monotonic();
+                    let patience = deadline.saturating_sub(begun);
+                    let stored = Box::pin(self.store_again(locked, &base.state, &items, patience)).await;
+                    deadline += self.env.monotonic().saturating_sub(begun);
+                    tries = 0;
+                    match stored {
+                        Ok(()) => {}
+                        Err(error) if error.kind() == Kind::Offline && shaky < SHAKY => shaky += 1,
+                        Err(error) => return self.later(locked, error, living.is_some()),
+                    }
+                    continue;
+                }
                 Err(Unplanned::Failed(error)) => {
                     if error.kind() == Kind::Offline && shaky < SHAKY {
                         shaky += 1;
@@ -169,6 +182,7 @@ impl Inner {
                 ..locked.state().clone()
             };
             locked.update(&self.env, state)?;
+            lost = false;
             self.env.step("commit.planned").await;
             let at = Moment::now(&self.env);
             let patience = deadline.saturating_sub(self.env.monotonic());

@@ -5,16 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use peat_ledger::{Content, ContentRef, FileRow, NewContent, NewPack, Part, Pieces, State, Stored, format};
+use peat_ledger::{
+    Again, Content, ContentRef, FileRow, NewContent, NewPack, Part, Pieces, State, Stored, StoredPiece, format,
+};
 use peat_types::{Hash, Result};
 
-use crate::Event;
 use crate::db;
 use crate::handle::Inner;
+use crate::history::past_unread;
 use crate::journal::{Brought, Locked};
+use crate::{Event, Item};
 
-/// Contents of a change that lie in the store, by their index.
-pub(crate) type Placed = BTreeMap<usize, NewContent>;
+/// What a change brings and lies in the store.
+#[derive(Debug, Default)]
+pub(crate) struct Placed {
+    /// Its contents, by their index.
+    pub(crate) brought: BTreeMap<usize, NewContent>,
+    /// Contents that were stored again.
+    pub(crate) again: Again,
+}
 
 /// The journal as the uploader reads it.
 struct Journalled(Arc<[Brought]>);
@@ -42,7 +51,9 @@ impl Inner {
         let contents = locked.row.contents.clone();
         let inline = |kept: &&Brought| kept.size() <= params.inline_file && kept.size() > format::TINY;
         let all: u64 = contents.iter().filter(inline).map(Brought::size).sum();
-        let mut placed = Placed::new();
+        // R2: what was uploaded too long ago may be gone, and is never introduced.
+        locked.forget(&self.env, |pack| pack.pack.base <= base.root.horizon)?;
+        let mut placed = Placed { brought: BTreeMap::new(), again: Again::of(locked.stored()) };
         let mut wanted = Vec::new();
         for (i, kept) in contents.iter().enumerate() {
             if kept.size() <= format::TINY || kept.size() <= params.inline_file && all <= params.inline_tx {
@@ -52,7 +63,7 @@ impl Inner {
                 && kept.size() > params.inline_file
                 && let Some(row) = self.db.read(|tx| db::in_pack(tx, kept.hash(), kept.size()))?
             {
-                placed.insert(i, NewContent::Known(row));
+                placed.brought.insert(i, NewContent::Known(row));
                 continue;
             }
             wanted.push(i);
@@ -60,15 +71,13 @@ impl Inner {
         if wanted.is_empty() {
             return Ok(placed);
         }
-        // R2: what was uploaded too long ago may be gone, and is never introduced.
-        locked.forget(&self.env, |pack| pack.pack.base <= base.root.horizon)?;
         // Equal contents are sent once.
         let mut first: BTreeMap<Hash, usize> = BTreeMap::new();
         for i in &wanted {
             first.entry(contents[*i].hash()).or_insert(*i);
         }
         let there: BTreeSet<(usize, u32)> =
-            locked.stored().iter().flat_map(|pack| &pack.pieces).map(|piece| (piece.content, piece.piece)).collect();
+            indexed(locked.stored()).map(|(_, piece)| (piece.content, piece.piece)).collect();
         let mut missing: Vec<(usize, u32)> = Vec::new();
         for i in wanted.iter().copied().filter(|i| first.get(&contents[*i].hash()) == Some(i)) {
             let pieces = u32::try_from(contents[i].parts().len().max(1)).unwrap_or(u32::MAX);
@@ -79,10 +88,38 @@ impl Inner {
         for i in wanted {
             let Some(same) = first.get(&contents[i].hash()) else { continue };
             if let Some(content) = content_of(&contents[*same], &places, *same) {
-                placed.insert(i, content);
+                placed.brought.insert(i, content);
             }
         }
         Ok(placed)
+    }
+
+    /// Stores contents again whose places are no longer ones to refer to: from the tree where it has them, else from where
+    /// some kept state has them. Noted like any other upload.
+    pub(crate) async fn store_again(
+        &self,
+        locked: &mut Locked,
+        base: &State,
+        items: &[Item],
+        patience: Duration,
+    ) -> Result<()> {
+        let of: u64 = items.iter().map(Item::size).sum();
+        let rows: Vec<&FileRow> = items.iter().map(|item| &item.row).collect();
+        let mut known = Again::of(locked.stored());
+        let here = |row: usize, offset: u64, len: u64| match items.get(row) {
+            Some(item) if !db::is_lease(&item.path) => self.tree.slice(item, offset, len),
+            _ => Ok(None),
+        };
+        let mut done = 0;
+        let mut stored = |pack: Stored| {
+            done += pack.pack.size;
+            self.options.reporter.report(Event::Uploading { done: done.min(of), of });
+            locked.uploaded(pack)
+        };
+        let base = base.seq.next();
+        let stored = self.ledger.store_again(base, &rows, &mut known, &here, patience, &mut stored).await;
+        self.options.reporter.report(Event::Uploading { done: of, of });
+        stored.map_err(past_unread)
     }
 
     async fn send_pieces(
@@ -114,9 +151,14 @@ impl Inner {
 
 type Places = BTreeMap<(usize, u32), (ContentRef, NewPack)>;
 
-fn places(stored: &[Stored]) -> Places {
+/// Pieces of contents that have an index.
+fn indexed(stored: &[Stored]) -> impl Iterator<Item = (&Stored, &StoredPiece)> {
     let pieces = stored.iter().flat_map(|pack| pack.pieces.iter().map(move |piece| (pack, piece)));
-    pieces.map(|(pack, piece)| ((piece.content, piece.piece), (pack.place(piece), pack.pack))).collect()
+    pieces.filter(|(_, piece)| piece.again.is_none())
+}
+
+fn places(stored: &[Stored]) -> Places {
+    indexed(stored).map(|(pack, piece)| ((piece.content, piece.piece), (pack.place(piece), pack.pack))).collect()
 }
 
 /// A content of which all pieces are in the store.

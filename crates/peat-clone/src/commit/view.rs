@@ -9,7 +9,7 @@ use peat_types::{Error, Hash, ItemPath, Kind, Result, Seq, Unit};
 
 use super::Placed;
 use crate::db;
-use crate::handle::Inner;
+use crate::handle::{Inner, fits_memory};
 use crate::{Brought, Change, Item, Plan, PlanContent, PlanOp, Refusal, View};
 
 /// What a path will hold: nothing, or a row.
@@ -126,20 +126,27 @@ impl<'a> Overlay<'a> {
         Ok(())
     }
 
-    /// Fetches what is stored already, to be stored again: the places it lies at are no longer ones to refer to.
-    pub(crate) async fn bring_stored(&mut self) -> Result<()> {
+    /// Sees to contents that are stored already, at places that are no longer ones to refer to. What fits an entry is fetched,
+    /// to be stored again with it; gives the others, as long as they were not stored again.
+    pub(crate) async fn bring_stored(&mut self) -> Result<Vec<Item>> {
         let rows = self.edits.iter().flat_map(|(unit, edits)| edits.iter().map(move |(path, row)| (unit, path, row)));
         let stored = rows.filter_map(|(unit, path, row)| {
             let row = row.as_ref().filter(|row| matches!(row.source, Source::Stored))?;
             Some(item(unit, path, row.clone()))
         });
-        let items: Vec<Item> = stored.collect();
-        let contents = self.inner.past_contents(&items.iter().collect::<Vec<_>>(), &[]).await?;
-        for (Item { unit, path, rank, row }, bytes) in items.into_iter().zip(contents) {
-            let source = Source::New(bytes.into(), None);
-            self.edits.entry(unit).or_default().insert(path, Some(Row { rank, row, source }));
+        let params = &self.inner.ledger.info().params;
+        let (small, mut large): (Vec<Item>, Vec<Item>) = stored.partition(|item| item.size() <= params.inline_file);
+        if small.iter().map(Item::size).sum::<u64>() > params.inline_tx {
+            large.extend(small);
+        } else {
+            let contents = self.inner.past_contents(&small.iter().collect::<Vec<_>>(), &[]).await?;
+            for (Item { unit, path, rank, row }, bytes) in small.into_iter().zip(contents) {
+                let source = Source::New(bytes.into(), None);
+                self.edits.entry(unit).or_default().insert(path, Some(Row { rank, row, source }));
+            }
         }
-        Ok(())
+        large.retain(|item| self.placed.again.content(&item.row).is_none());
+        Ok(large)
     }
 
     fn check_unit(&self, unit: &Unit) -> Result<()> {
@@ -210,6 +217,9 @@ impl<'a> Overlay<'a> {
                 };
                 let content = match source {
                     Source::New(kept, at) => self.content(kept, *at, avoid_known)?,
+                    Source::Stored if avoid_known => self.placed.again.content(row).ok_or_else(|| {
+                        Error::internal(format!("the content of {path} was to be stored again, and was not"))
+                    })?,
                     Source::Stored => NewContent::Known(row.clone()),
                     Source::Same => {
                         let moved = old.filter(|old| old.rank != *rank);
@@ -227,7 +237,7 @@ impl<'a> Overlay<'a> {
     /// What was uploaded is introduced. A11: other bytes that would need a pack, and lie in one already, are not sent
     /// again. `avoid` when a reference that was used so turned out to be gone.
     fn content(&self, kept: &Brought, at: Option<usize>, avoid: bool) -> Result<NewContent> {
-        if let Some(placed) = at.and_then(|at| self.placed.get(&at)) {
+        if let Some(placed) = at.and_then(|at| self.placed.brought.get(&at)) {
             return Ok(placed.clone());
         }
         if !avoid
@@ -279,7 +289,9 @@ impl View for Overlay<'_> {
     }
 
     async fn read(&self, unit: &Unit, path: &ItemPath) -> Result<Option<Bytes>> {
-        match self.now(unit, path)? {
+        let now = self.now(unit, path)?;
+        now.iter().try_for_each(|row| fits_memory(path, row.row.size))?;
+        match now {
             None => Ok(None),
             Some(Row { source: Source::New(kept, _), .. }) => kept.read().map(Some),
             Some(row) => self.inner.content(&item(unit, path, row)).await.map(Some),

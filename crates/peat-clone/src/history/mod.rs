@@ -13,7 +13,7 @@ pub use self::restore::Restore;
 pub use self::rewrite::{REWRITE, Rewrite, RewriteUnit, Step, Stored, plan_rewrite};
 pub use self::undo::Undo;
 
-use crate::handle::Inner;
+use crate::handle::{Inner, fits_memory};
 use crate::{Item, LocalClone};
 
 impl LocalClone {
@@ -72,6 +72,7 @@ impl LocalClone {
     /// Contents of items of any state, in order: from this machine where they are here, else from the store, neighbours
     /// together. `at_hand` are entries that were read already.
     pub async fn past_contents(&self, items: &[&Item], at_hand: &[Entry]) -> Result<Vec<Bytes>> {
+        items.iter().try_for_each(|item| fits_memory(&item.path, item.size()))?;
         Box::pin(self.0.past_contents(items, at_hand)).await
     }
 }
@@ -81,16 +82,21 @@ impl Inner {
         let here: Vec<Option<Bytes>> = items.iter().map(|item| self.content_here(item)).collect::<Result<_>>()?;
         let away: Vec<_> =
             items.iter().zip(&here).filter(|(_, here)| here.is_none()).map(|(item, _)| &item.row).collect();
-        let fetched = self.ledger.contents(&away, at_hand).await.map_err(|error| match error.kind() {
-            Kind::Offline => error
-                .context("contents of older states are not on this machine, and the store cannot be asked")
-                .with_code("not_local")
-                .with_hint("run the command again when the store answers"),
-            _ => let_go(error, "a content that was asked for"),
-        })?;
+        let fetched = self.ledger.contents(&away, at_hand).await.map_err(past_unread)?;
         let mut fetched = fetched.into_iter();
         let all = here.into_iter().map(|here| here.or_else(|| fetched.next()));
         all.map(|bytes| bytes.ok_or_else(|| Error::internal("fewer contents than rows"))).collect()
+    }
+}
+
+/// Why contents of an older state cannot be read.
+pub(crate) fn past_unread(error: Error) -> Error {
+    match error.kind() {
+        Kind::Offline => error
+            .context("contents of older states are not on this machine, and the store cannot be asked")
+            .with_code("not_local")
+            .with_hint("run the command again when the store answers"),
+        _ => let_go(error, "a content that was asked for"),
     }
 }
 

@@ -41,9 +41,33 @@ struct Content {
     parts: Vec<Hash>,
 }
 
-/// Writes all of a row. Contents larger than `part` are hashed in parts, too.
-pub(super) fn write(file: &mut File, path: &Path, header: &Header, contents: &[Source], part: u64) -> Result<()> {
+/// Sizes that hold for the contents of a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Larger ones are hashed in parts of this size, too.
+    pub(super) part: u64,
+    /// No content is larger.
+    pub(super) largest: u64,
+}
+
+/// Why a content is not taken.
+pub(crate) fn too_large(what: impl std::fmt::Display, size: u64, largest: u64) -> Error {
+    Error::invalid(format!("{what} has {size} bytes, and a content may have {largest} at most"))
+        .with_code("content_too_large")
+        .with_hint("cut it into several that are smaller, and add each as data of its own")
+}
+
+/// Writes all of a row.
+pub(super) fn write(file: &mut File, path: &Path, header: &Header, contents: &[Source], sizes: Sizes) -> Result<()> {
     let fail = |e| Error::io("write", path, e);
+    let Sizes { part, largest } = sizes;
+    // Before anything is copied.
+    for source in contents {
+        if let Source::File(from) = source {
+            let size = std::fs::metadata(from).map_err(|e| Error::io("read", from, e))?.len();
+            within(from, size, largest)?;
+        }
+    }
     let mut out = BufWriter::with_capacity(BUFFER, file);
     out.write_all(MAGIC).map_err(fail)?;
     let mut known = Vec::with_capacity(contents.len());
@@ -57,6 +81,8 @@ pub(super) fn write(file: &mut File, path: &Path, header: &Header, contents: &[S
             }
             Source::File(from) => copy(from, &mut |bytes| {
                 content.add(bytes);
+                // It may grow while it is read.
+                within(from, content.size, largest)?;
                 out.write_all(bytes).map_err(fail)
             })?,
         }
@@ -69,6 +95,10 @@ pub(super) fn write(file: &mut File, path: &Path, header: &Header, contents: &[S
         out.write_all(bytes).map_err(fail)?;
     }
     out.flush().map_err(fail)
+}
+
+fn within(from: &Path, size: u64, largest: u64) -> Result<()> {
+    if size > largest { Err(too_large(from.display(), size, largest)) } else { Ok(()) }
 }
 
 fn copy(from: &Path, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use peat_ledger::Stored;
+use peat_ledger::{Params, Stored};
 use peat_types::{ChangeId, CloneId, Env, Error, Kind, Result, RunNonce, Seq, Timestamp, TxId, Unit};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,8 @@ use crate::files::{self, Lock};
 use crate::{Change, Durability, Grant, Pending, PendingStatus, Source};
 
 pub use brought::Brought;
+use frame::Sizes;
+pub(crate) use frame::too_large;
 
 /// What a row is about, apart from what its planner makes of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,8 +100,7 @@ const REST: [&str; 3] = ["state", "packs", "lock"];
 pub(crate) struct Journal {
     dir: PathBuf,
     durability: Durability,
-    /// Size of the parts of large contents.
-    part: u64,
+    sizes: Sizes,
 }
 
 /// A row that this process works on; others keep away until it is dropped.
@@ -125,8 +126,8 @@ pub(crate) enum Claim {
 }
 
 impl Journal {
-    pub(crate) fn new(dir: PathBuf, durability: Durability, part: u64) -> Self {
-        Self { dir, durability, part: part.max(1) }
+    pub(crate) fn new(dir: PathBuf, durability: Durability, params: &Params) -> Self {
+        Self { dir, durability, sizes: Sizes { part: params.part.max(1), largest: params.largest() } }
     }
 
     fn temps(&self) -> PathBuf {
@@ -145,7 +146,7 @@ impl Journal {
         let lock = Lock::try_new(&base.with_extension("lock"))?
             .ok_or_else(|| Error::internal("a new change is locked by another process"))?;
         let path = base.with_extension("change");
-        let mut fill = |file: &mut std::fs::File| frame::write(file, &path, header, contents, self.part);
+        let mut fill = |file: &mut std::fs::File| frame::write(file, &path, header, contents, self.sizes);
         let added = files::fill_atomic(env, &self.temps(), &path, &mut fill, synced, false);
         let row = added.and_then(|()| {
             frame::open(&path)?.ok_or_else(|| Error::internal("a change that was just journalled is not there"))

@@ -35,6 +35,10 @@ impl Run {
         let runs = &self.inner.runs;
         // Nested runs live as long as their parent, which beats for itself.
         if !self.own.is_empty() {
+            let beating = self.beating.lock().await;
+            if !*beating {
+                return;
+            }
             let now = env.monotonic();
             if let Some(count) = runs.next_beat(now, period / 2) {
                 let beat = Beat { count, nonces: runs.live() };

@@ -75,6 +75,7 @@ impl Begin {
             ttl: self.ttl,
             lost: watch::Sender::new(None),
             silent: watch::Sender::new(false),
+            beating: tokio::sync::Mutex::new(true),
             alive: self.sent.take().map(|(_, lock)| lock),
             inner: self.inner,
         }

@@ -108,6 +108,8 @@ pub struct Run {
     /// Why the leases are lost.
     pub(super) lost: watch::Sender<Option<String>>,
     pub(super) silent: watch::Sender<bool>,
+    /// Whether it may beat; held while it does, so that no beat comes after the last one.
+    pub(super) beating: tokio::sync::Mutex<bool>,
     #[allow(dead_code)] // held
     pub(super) alive: Option<Lock>,
 }
@@ -209,6 +211,7 @@ impl Run {
     }
 
     async fn over(&self) {
+        *self.beating.lock().await = false;
         let runs = &self.inner.runs;
         runs.retire(self.nonce);
         if runs.last_beat().is_some() {
@@ -216,7 +219,8 @@ impl Run {
         }
     }
 
-    /// Beats, and watches the guards, until dropped; never resolves. To be polled beside the method.
+    /// Beats, and watches the guards, until dropped; never resolves. To be polled beside the method, and beside
+    /// [`end`](Self::end): what is large takes longer to be sent than a lease lives.
     pub async fn beat(&self) {
         Box::pin(self.keep_beating()).await;
     }

@@ -4,14 +4,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::stream::{self, StreamExt};
 use peat_ledger::{Content, ContentRef, FileRow, Ledger};
 use peat_types::{Error, Hash, Kind, Result};
 
 use crate::db;
 use crate::handle::Inner;
+use crate::history::past_unread;
 use crate::tree::Glance;
 use crate::{Event, Hydration, Item, Scope};
+
+/// Parts of a content that are read ahead while one is given.
+const AHEAD: usize = 3;
 
 impl Inner {
     /// The content of an item, if it is here and right; no request.
@@ -101,18 +105,27 @@ impl Inner {
     /// first, if it is not there, unless that belongs to another content by now.
     pub(crate) async fn stream(&self, item: &Item, take: &mut (dyn FnMut(&[u8]) -> Result<()> + Send)) -> Result<()> {
         let Content::Parts(parts) = &item.row.content else { return take(&self.content(item).await?) };
-        if self.tree.glance(item)? != Glance::SameSize && self.is_current(item)? {
+        // The file of another version is not worth reading.
+        let in_tree = self.is_current(item)?;
+        if in_tree && self.tree.glance(item)? != Glance::SameSize {
             self.download(item).await?;
         }
-        let mut offset = 0;
-        for (n, part) in parts.iter().enumerate() {
-            let here = self.tree.slice(item, offset, part.size)?.filter(|bytes| Hash::of(bytes) == part.hash);
-            let bytes = match here {
-                Some(bytes) => bytes,
-                None => self.fetch_part(item, n).await?,
-            };
-            take(&bytes)?;
-            offset += part.size;
+        let offsets = parts.iter().scan(0, |end, part| {
+            *end += part.size;
+            Some(*end - part.size)
+        });
+        let wanted: Vec<(usize, u64)> = offsets.enumerate().collect();
+        let reads = wanted.into_iter().map(|(n, offset)| async move {
+            let Some(part) = parts.get(n) else { return Ok(Bytes::new()) };
+            let here = if in_tree { self.tree.slice(item, offset, part.size)? } else { None };
+            match here.filter(|bytes| Hash::of(bytes) == part.hash) {
+                Some(bytes) => Ok(bytes),
+                None => self.fetch_part(item, n).await,
+            }
+        });
+        let mut reads = stream::iter(reads).buffered(AHEAD).boxed();
+        while let Some(bytes) = reads.next().await {
+            take(&bytes?)?;
         }
         Ok(())
     }
@@ -166,7 +179,11 @@ impl Inner {
         let none = || Error::internal("a content has fewer parts than it had");
         match self.contents_of(item, &row(item).ok_or_else(none)?).await {
             Err(error) if Ledger::is_lost(&error) => {
-                let now = self.moved(item).await?.ok_or_else(|| lost_content(item.path.as_str(), error))?;
+                let Some(now) = self.moved(item).await? else {
+                    // What an older state has may have been let go of.
+                    let current = self.is_current(item)?;
+                    return Err(if current { lost_content(item.path.as_str(), error) } else { past_unread(error) });
+                };
                 self.contents_of(&now, &row(&now).ok_or_else(none)?).await
             }
             read => read,

@@ -56,6 +56,11 @@ struct Work<'a> {
     shown: Vec<(&'a Todo, Option<Item>)>,
 }
 
+/// Whether a piece is the last one that its item waits for.
+fn completes(item: &Item, piece: &Piece, partials: &BTreeMap<usize, Partial>) -> bool {
+    partials.get(&piece.row).map_or(item.row.size, Partial::left) == piece.bytes.len() as u64
+}
+
 impl Inner {
     /// Makes the tree what the index says, for some units or all. Gives the bytes that became local.
     pub(crate) async fn hydrate(&self, only: Option<&[Unit]>, at_hand: &AtHand) -> Result<u64> {
@@ -189,7 +194,10 @@ impl Inner {
             let piece = piece?;
             let Some(at) = which.get(piece.row) else { continue };
             let Some((todo, item)) = wanted.get(*at) else { continue };
-            self.make_way(todo, Some(item))?;
+            // What lies there is hashed: once, not for each part.
+            if completes(item, &piece, &partials) {
+                self.make_way(todo, Some(item))?;
+            }
             if self.show_piece(item, &piece, &mut partials)? {
                 missing.remove(at);
                 work.shown.push((*todo, Some(item.clone())));

@@ -17,7 +17,7 @@ use self::cursor::{Cursor, Stored};
 use self::pace::Pace;
 use crate::Event;
 use crate::db::{self, Moment};
-use crate::handle::Inner;
+use crate::handle::{Inner, fits_memory};
 use crate::sync::{AtHand, Look};
 
 /// How a namespace is followed.
@@ -200,6 +200,7 @@ impl Watch {
 
     /// Contents of rows of the change that was given last, from the entry it came with when they are in there.
     pub async fn contents(&self, rows: &[&FileRow]) -> Result<Vec<Bytes>> {
+        rows.iter().try_for_each(|row| fits_memory("a content", row.size))?;
         let own: Vec<Entry> = self.page.first().cloned().into_iter().collect();
         let near = |row: &FileRow| match &row.content {
             Content::Tiny(_) => true,

@@ -47,6 +47,10 @@ pub struct StoredPiece {
     pub len: u32,
     /// Offset of the piece in the unpacked block.
     pub sub: u32,
+    /// Of a piece that was [stored again](Ledger::store_again), which no index names: its hash, and whether it is but a part
+    /// of a content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again: Option<(Hash, bool)>,
 }
 
 impl Stored {
@@ -84,6 +88,7 @@ impl Ledger {
                 off: piece.at.block.off,
                 len: piece.at.block.len,
                 sub: piece.at.sub,
+                again: None,
             });
             Ok(Stored { pack, pieces: pieces.collect() })
         });

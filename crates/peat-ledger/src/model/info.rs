@@ -86,6 +86,13 @@ pub struct Params {
     pub create_timeout_ms: u64,
 }
 
+impl Params {
+    /// Largest content: more parts than a row may have would be needed for a larger one.
+    pub fn largest(&self) -> u64 {
+        self.part.saturating_mul(u64::from(crate::format::row::MAX_PARTS))
+    }
+}
+
 impl Default for Params {
     fn default() -> Self {
         Self {

@@ -296,3 +296,33 @@ async fn what_was_uploaded_before_is_introduced_unless_the_horizon_passed_it() {
     let sent = other.send(&late).await;
     assert!(matches!(sent, Commit::Lost { why: Dead::Horizon, .. }), "{sent:?}");
 }
+
+/// A checkpoint that moves a content larger than memory reads it and writes it some at a time.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_copies_a_large_content_some_at_a_time() {
+    // Each part in a pack of its own, and small enough for a full checkpoint to join them.
+    let params = Params { part: 900_000, pack_target: 500_000, ..Params::default() };
+    let mut bench = Bench::with(params).await;
+    let large = noise(1, 26 << 20);
+    bench.put("model/a", &[("x", &large)]).await;
+    let (memory, seen) = (bench.memory.clone(), std::sync::Arc::new(Mutex::new((0, 0, 0))));
+    let noted = seen.clone();
+    bench.hooks.on_get(move |key, object| {
+        if key.starts_with("pack/") {
+            let packs = memory.keys().iter().filter(|key| key.starts_with("pack/")).count();
+            let mut seen = noted.lock().expect("seen");
+            let (before, bytes, most) = *seen;
+            let bytes =
+                object.as_ref().map_or(0, |object| object.bytes.len()) + if packs == before { bytes } else { 0 };
+            *seen = (packs, bytes, most.max(bytes));
+        }
+        Ok(object)
+    });
+    checkpoint(&bench.ledger, &full()).await;
+    let (_, _, most) = *seen.lock().expect("seen");
+    assert!((16 << 20..20 << 20).contains(&most), "{most} bytes were read before the next were written");
+    bench.hooks.calm();
+    sync(&mut bench).await;
+    let (_, row) = rows(&bench, "model/a").await["x"].clone();
+    assert!(bench.ledger.contents(&[&row], &[]).await.expect("read") == [large]);
+}

@@ -284,18 +284,22 @@ impl<'a> Planner<'a> {
         for batch in tables.chunks(BATCH) {
             self.pages.prefetch_reached(batch.iter().map(|(_, root)| *root).collect(), moves).await?;
             let mut wanted: Vec<(Ref, Contents)> = Vec::new();
-            let mut from = 0;
-            let mut bytes = 0;
+            let (mut from, mut bytes, mut since) = (0, 0, 0);
             for (n, (_, root)) in batch.iter().enumerate() {
                 for (at, contents) in blocks(*root, moves, &self.pages).await? {
                     if moves.moves(&at) && !self.moved.contains_key(&at) {
                         bytes += u64::from(at.len);
                         wanted.push((at, contents));
                     }
+                    // One content alone may be more than memory holds.
+                    if bytes >= BATCH_BYTES {
+                        self.copy_blocks(std::mem::take(&mut wanted)).await?;
+                        since += std::mem::take(&mut bytes);
+                    }
                 }
-                if bytes >= BATCH_BYTES || n + 1 == batch.len() {
+                if since + bytes >= BATCH_BYTES || n + 1 == batch.len() {
                     self.copy_blocks(std::mem::take(&mut wanted)).await?;
-                    bytes = 0;
+                    (bytes, since) = (0, 0);
                     for (_, root) in &batch[from..=n] {
                         let out = &mut self.shelf.pages;
                         relocate(Some(*root), TreeKind::Table, moves, &mut self.moved, &self.pages, out).await?;

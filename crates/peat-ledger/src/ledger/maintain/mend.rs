@@ -22,6 +22,7 @@ use crate::format::repoint::{Places, repoint};
 use crate::format::row::{pack_key, read_unit_value};
 use crate::format::tree::lookup;
 use crate::format::tree_write::Edit;
+use crate::ledger::again::Batch;
 use crate::ledger::pages::{NoCache, Pages, fetch};
 use crate::ledger::{Broken, Ledger, Pieces, Verified, contents, key, log};
 use crate::model::{
@@ -250,15 +251,6 @@ pub(super) async fn elsewhere(ledger: &Ledger, broken: &Broken, at: ContentRef) 
     let bytes =
         block.zip(from.zip(to)).and_then(|(block, (from, to))| (to <= block.len()).then(|| block.slice(from..to)));
     Ok(bytes.filter(|bytes| is(bytes, broken)))
-}
-
-/// Contents that are in memory, on their way into packs.
-struct Batch(Vec<(Bytes, Hash, bool)>);
-
-impl Pieces for Batch {
-    fn piece(&self, content: usize, _: u32) -> Result<(Bytes, Hash, bool)> {
-        self.0.get(content).cloned().ok_or_else(|| Error::internal("there is no such content"))
-    }
 }
 
 pub(super) async fn run(ledger: &Ledger, plan: &MendPlan, copies: &dyn Copies, how: &Mending) -> Result<Mended> {

@@ -13,7 +13,7 @@ use super::collect::{Judge, not_pinned, raise};
 use super::{Checkpoint, Checkpointing, Collected, Doomed};
 use crate::format;
 use crate::ledger::pages::{NoCache, Pages, fetch};
-use crate::ledger::{Commit, Ledger, contents, key, log, tables};
+use crate::ledger::{Again, Commit, Ledger, contents, key, log, tables};
 use crate::model::{Content, Draft, DraftUnit, FileRow, NewContent, Op, OpRecord, Rank, Ref, Segment, State, TxKind};
 
 /// Units whose tables are read together.
@@ -301,7 +301,7 @@ async fn rewrite(ledger: &Ledger, what: &Purging, present: Present, give_up: Dur
             continue;
         }
         for row in again {
-            let content = contents::contents(ledger, &[&row.row], &[]).await?.pop().unwrap_or_else(Bytes::new);
+            let content = fresh(ledger, state.seq.next(), &row.row, give_up).await?;
             bytes += row.row.size;
             left -= 1;
             stored += 1;
@@ -310,7 +310,7 @@ async fn rewrite(ledger: &Ledger, what: &Purging, present: Present, give_up: Dur
                 rank: row.rank,
                 old: Some(row.rank),
                 executable: row.row.executable,
-                content: NewContent::Bytes(content),
+                content,
             });
             if bytes >= TX.0 || ops.len() >= TX.1 || left == 0 {
                 let sent =
@@ -327,6 +327,17 @@ async fn rewrite(ledger: &Ledger, what: &Purging, present: Present, give_up: Dur
         out.items += targets.len() as u64;
     }
     Ok(())
+}
+
+/// The content of a row, to be stored where nothing else is: a large one is there already, in packs for the slot `base`.
+async fn fresh(ledger: &Ledger, base: Seq, row: &FileRow, give_up: Duration) -> Result<NewContent> {
+    if !matches!(row.content, Content::Parts(_)) {
+        let content = contents::contents(ledger, &[row], &[]).await?.pop().unwrap_or_else(Bytes::new);
+        return Ok(NewContent::Bytes(content));
+    }
+    let (mut again, patience) = (Again::default(), give_up.saturating_sub(ledger.env.monotonic()));
+    ledger.store_again(base, &[row], &mut again, &|_, _, _| Ok(None), patience, &mut |_| Ok(())).await?;
+    again.content(row).ok_or_else(|| Error::internal("a content was not stored again"))
 }
 
 /// One transaction; `None` when others were faster, or nobody knows.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures::StreamExt;
 use peat_types::{ItemPath, Result, Seq, Unit};
 use setsum::Setsum;
 
@@ -307,14 +308,23 @@ impl<'a> Check<'a> {
         self.batch(batch).await
     }
 
+    /// Reads contents and lets go of each once it is verified.
+    async fn read_all(&self, rows: &[&FileRow]) -> Result<()> {
+        let mut pieces = self.ledger.pieces(rows, &[]);
+        while let Some(piece) = pieces.next().await {
+            piece?;
+        }
+        Ok(())
+    }
+
     async fn batch(&mut self, pieces: Vec<Broken>) -> Result<()> {
         let rows: Vec<FileRow> = pieces.iter().map(Broken::row).collect();
-        if contents::contents(self.ledger, &rows.iter().collect::<Vec<_>>(), &[]).await.is_ok() {
+        if self.read_all(&rows.iter().collect::<Vec<_>>()).await.is_ok() {
             return Ok(());
         }
         // One by one, so that every bad one is named.
         for (piece, row) in pieces.into_iter().zip(&rows) {
-            if let Err(error) = contents::contents(self.ledger, &[row], &[]).await {
+            if let Err(error) = self.read_all(&[row]).await {
                 if !contents::is_lost(&error) {
                     return Err(error);
                 }
