@@ -183,8 +183,8 @@ impl Repo {
         if dry_run {
             return Ok(report);
         }
-        for batch in batches::batches(hand.files) {
-            let change = change(&clone.tree(), &batch)?;
+        for batch in batches::batches(hand.files, clone.info().params.part) {
+            let change = change(clone, &batch)?;
             report.entries.push(Box::pin(clone.commit(change)).await?.seq);
         }
         Ok(report)
@@ -192,7 +192,8 @@ impl Repo {
 }
 
 /// What a batch of files means.
-fn change(tree: &Path, batch: &[HandFile]) -> Result<NewChange> {
+fn change(clone: &LocalClone, batch: &[HandFile]) -> Result<NewChange> {
+    let tree = clone.tree();
     let (mut contents, mut held) = (Vec::new(), 0);
     let mut hand = HandChange::default();
     for file in batch {
@@ -202,7 +203,8 @@ fn change(tree: &Path, batch: &[HandFile]) -> Result<NewChange> {
             hand.deletes.push(RemovedFile { unit, path, base });
             continue;
         }
-        let at = path.segments().fold(tree.to_owned(), |at, segment| at.join(segment));
+        let at = path.segments().fold(tree.clone(), |at, segment| at.join(segment));
+        clone.check_size(&at, file.size)?;
         // Its metadata says what the content is; a new one brings its own.
         let told = base.is_some() && DataPath::parse(path.as_str()).is_some_and(|data| data.file == RAW);
         // Small ones are read once; others are read again, piece by piece, into the journal.

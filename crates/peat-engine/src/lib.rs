@@ -53,7 +53,7 @@ pub use repo::{Datastore, DeleteLimit, InitRequest, LOCAL, MARKER, Marker, Repo,
 pub use run::{Observer, Quiet, Ran, RunRequest};
 pub use store::{Opened, Opener, Real};
 pub use types::{
-    Call, DataKind, DataSpec, End, MethodKind, MethodSpec, ModelType, Outcome, Registry, SharedType, Stream, TypeSpec,
-    Write,
+    Call, DataKind, DataSpec, End, MethodKind, MethodSpec, ModelType, Outcome, Produced, Registry, SharedType, Stream,
+    TypeSpec, Write,
 };
 pub use watch::{Exec, ExecNews, Executed, Follow, OnFailure, WatchRequest};

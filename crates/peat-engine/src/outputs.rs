@@ -1,8 +1,8 @@
 //! Reading outputs: the records of past runs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
-use peat_clone::{Item, LocalClone};
+use peat_clone::{Item, LocalClone, WHOLE};
 use peat_types::{Error, Kind, Result, Unit};
 use serde_json::Value;
 
@@ -204,21 +204,20 @@ impl Repo {
             Ok(path) => clone.item(&found.unit, &path)?,
             Err(_) => None,
         };
-        let text = match &item {
-            Some(item) => String::from_utf8_lossy(&clone.content(item).await?).into_owned(),
-            None => String::new(),
-        };
-        let all: Vec<&str> = text.lines().collect();
-        let skip = tail.map_or(0, |tail| all.len().saturating_sub(tail));
-        let lines: Vec<String> = all.iter().skip(skip).map(|line| (*line).to_owned()).collect();
+        let mut lines = LastLines { most: tail, ..LastLines::default() };
+        if let Some(item) = &item {
+            clone.stream(item, &mut |bytes| lines.add(bytes)).await?;
+            lines.finish();
+        }
+        let LastLines { lines, total, .. } = lines;
         Ok(OutputLogs {
             output_id: found.output.id,
             method_name: found.output.method_name,
             log_artifacts: item.iter().map(|_| path.clone()).collect(),
             path: item.map(|_| path),
-            total_lines: all.len() as u64,
+            total_lines: total,
             showing_lines: lines.len() as u64,
-            lines,
+            lines: lines.into(),
         })
     }
 
@@ -268,6 +267,55 @@ impl Repo {
             field: request.field.clone(),
             data,
         })
+    }
+}
+
+/// The last lines of a text that comes piece by piece.
+#[derive(Default)]
+struct LastLines {
+    /// How many; all unless set.
+    most: Option<usize>,
+    lines: VecDeque<String>,
+    /// Bytes of them.
+    held: u64,
+    /// Lines that came.
+    total: u64,
+    open: Vec<u8>,
+}
+
+impl LastLines {
+    fn add(&mut self, bytes: &[u8]) -> Result<()> {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.open.extend_from_slice(piece);
+            if piece.ends_with(b"\n") {
+                self.end_line();
+            }
+            if self.held + self.open.len() as u64 > WHOLE {
+                return Err(Error::invalid(format!("what was asked for has more than {} MiB", WHOLE >> 20))
+                    .with_code("content_too_large")
+                    .with_hint("show its end: 'peat model output logs <output> --tail 100'"));
+            }
+        }
+        Ok(())
+    }
+
+    fn end_line(&mut self) {
+        let line = self.open.strip_suffix(b"\n").map_or(&*self.open, |line| line.strip_suffix(b"\r").unwrap_or(line));
+        let line = String::from_utf8_lossy(line).into_owned();
+        self.held += line.len() as u64;
+        self.lines.push_back(line);
+        self.total += 1;
+        self.open.clear();
+        while self.most.is_some_and(|most| self.lines.len() > most) {
+            self.held -= self.lines.pop_front().map_or(0, |line| line.len() as u64);
+        }
+    }
+
+    /// The last line may have no end.
+    fn finish(&mut self) {
+        if !self.open.is_empty() {
+            self.end_line();
+        }
     }
 }
 

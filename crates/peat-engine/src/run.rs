@@ -166,18 +166,18 @@ impl Repo {
         observer.started(&prepared.output.id);
         let began = self.host().env.monotonic();
         let log = log::RunLog::new(&self.host().env);
-        let (outcome, run) = self.execute(&prepared, request, cancel, observer, run, &log, &local).await;
-        let outcome = outcome?;
+        let heart = beats::Heart::start(self.host().beats, run.as_ref());
+        let outcome = self.execute(&prepared, request, cancel, observer, run.as_deref(), &heart, &log, &local).await;
         let took = self.host().env.monotonic().saturating_sub(began);
         finish(&mut prepared.output, &outcome, self.host().env.now(), took);
-        let mut change = change::end(self.host(), &prepared, &outcome, request, &log.into_bytes());
+        let mut change = change::end(self.host(), &prepared, &outcome, request, log.into_bytes());
         if let Some(patience) = request.patience.or(request.offline.then_some(OFFLINE_PATIENCE)) {
             change.patience = patience;
         }
         let unleased = request.offline && prepared.method.kind.mutates();
-        let ended = match run {
+        let ended = match &run {
             Some(run) => {
-                let ended = run.end(change).await;
+                let ended = heart.beside(run, run.end(change)).await;
                 if ended.as_ref().is_err_and(|error| error.has_code(NOT_JOURNALLED)) {
                     // Nobody will end it any more; others should not have to wait for it to be found dead.
                     run.give_up().await;
@@ -186,6 +186,7 @@ impl Repo {
             }
             None => clone.commit(change).await,
         };
+        heart.stop().await;
         drop(local);
         Ok(report(prepared, &outcome, ended, request.offline, unleased))
     }
@@ -276,13 +277,14 @@ impl Repo {
         request: &RunRequest,
         cancel: &Cancel,
         observer: &dyn Observer,
-        run: Option<Arc<peat_clone::Run>>,
+        run: Option<&peat_clone::Run>,
+        heart: &beats::Heart,
         log: &log::RunLog,
         local: &local::Entered,
-    ) -> (Result<Outcome>, Option<peat_clone::Run>) {
+    ) -> Outcome {
         let host = self.host();
         let inner = Cancel::default();
-        let variables = self.variables(prepared, run.as_deref());
+        let variables = self.variables(prepared, run);
         let lines = |stream: Stream, line: &str| {
             log.add(stream, line);
             observer.line(stream, line);
@@ -295,26 +297,16 @@ impl Repo {
             variables: &variables,
             cancel: &inner,
             cancel_file: Some(local.cancel_file()),
+            scratch: &local.scratch(),
             lines: &lines,
         };
-        let outcome = {
-            let heart = beats::Heart::start(host.beats, run.as_ref());
-            let watch = watch(host, request.timeout, cancel, &inner, run.as_deref(), heart.inline());
-            let asked = async { inner.cancel(local.cancelled(&host.env).await) };
-            let watch = async { futures::join!(watch, asked).0 };
-            let mut watch = pin!(watch);
-            let outcome = tokio::select! {
-                outcome = prepared.of.execute(&call) => Ok(outcome),
-                never = &mut watch => match never {},
-            };
-            heart.stop().await;
-            outcome
-        };
-        // The heart has stopped, so this is the only handle left.
-        match run.map(Arc::try_unwrap) {
-            None => (outcome, None),
-            Some(Ok(run)) => (outcome, Some(run)),
-            Some(Err(_)) => (Err(Error::internal("the heartbeat of the run did not stop")), None),
+        let watch = watch(host, request.timeout, cancel, &inner, run, heart.inline());
+        let asked = async { inner.cancel(local.cancelled(&host.env).await) };
+        let watch = async { futures::join!(watch, asked).0 };
+        let mut watch = pin!(watch);
+        tokio::select! {
+            outcome = prepared.of.execute(&call) => outcome,
+            never = &mut watch => match never {},
         }
     }
 

@@ -1,5 +1,6 @@
 //! Model types: what they declare and how their methods run.
 
+mod capture;
 mod registry;
 pub(crate) mod shell;
 
@@ -188,6 +189,8 @@ pub struct Call<'a> {
     pub cancel: &'a Cancel,
     /// A file whose existence ends it early; holds the reason.
     pub cancel_file: Option<PathBuf>,
+    /// Beginning of the names of files that the call may make for what does not fit into memory. They go with the run.
+    pub scratch: &'a std::path::Path,
     /// Hears every line of output.
     pub lines: &'a (dyn Fn(Stream, &str) + Send + Sync),
 }
@@ -229,7 +232,33 @@ pub struct Write {
     /// Name of the data item.
     pub name: String,
     /// The content.
-    pub content: Bytes,
+    pub content: Produced,
+}
+
+/// A content that a call produced.
+#[derive(Clone, Debug)]
+pub enum Produced {
+    /// In memory.
+    Bytes(Bytes),
+    /// In a file that goes with the run (see [`Call::scratch`]).
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Bytes it has.
+        size: u64,
+        /// SHA-256 of them, in lower-case hexadecimal digits.
+        sha256: String,
+    },
+}
+
+impl Produced {
+    /// Size and SHA-256.
+    pub(crate) fn measures(&self) -> (u64, String) {
+        match self {
+            Self::Bytes(bytes) => (bytes.len() as u64, crate::definition::sha256(bytes)),
+            Self::File { size, sha256, .. } => (*size, sha256.clone()),
+        }
+    }
 }
 
 /// A shared type.

@@ -322,3 +322,15 @@ async fn delete_is_refused_with_data_and_takes_it_along_with_force() {
     assert_eq!(repo.model_delete("x", false).await.unwrap().data_deleted, 0);
     assert!(!machine.dir.path().join("models/test").exists());
 }
+
+/// A lease lives for 900 ms here. What is large takes longer to be sent, and the run beats until it is.
+#[tokio::test]
+async fn a_run_lives_until_its_results_are_sent_however_long_that_takes() {
+    let world = World::new();
+    let (_ann, repo) = world.shared("ann").await;
+    world.cloud.hold_packs(5);
+    let ran = go(&repo, json!({"text": "x".repeat(100_000)})).await;
+    assert!(ran.error.is_none(), "{:?}", ran.error);
+    assert_eq!(ran.report.data_artifacts[0].version, Some(1));
+    assert!(!world.cloud.has("ops/beat/").await, "the last beat is taken back");
+}

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use peat_engine::{Call, Cancel, Definition, End, Host, Outcome, Patience, Reason, Stream};
+use peat_engine::{Call, Cancel, Definition, End, Host, Outcome, Patience, Produced, Reason, Stream};
 use peat_types::Env;
 use serde_json::{Map, Value, json};
 
@@ -52,15 +52,19 @@ struct Ran {
     outcome: Outcome,
     lines: Vec<(Stream, String)>,
     took: Duration,
+    _scratch: tempfile::TempDir,
 }
 
 impl Ran {
-    fn content(&self, name: &str) -> &[u8] {
-        &self.outcome.writes.iter().find(|write| write.name == name).unwrap().content
+    fn content(&self, name: &str) -> Vec<u8> {
+        match &self.outcome.writes.iter().find(|write| write.name == name).unwrap().content {
+            Produced::Bytes(bytes) => bytes.to_vec(),
+            Produced::File { path, .. } => std::fs::read(path).unwrap(),
+        }
     }
 
     fn result(&self) -> Value {
-        serde_json::from_slice(self.content("result")).unwrap()
+        serde_json::from_slice(&self.content("result")).unwrap()
     }
 
     fn failed(&self) -> &str {
@@ -76,6 +80,7 @@ fn run_with(host: &Host, arguments: Value, cancel: &Cancel, cancel_file: Option<
     let (definition, method) = (definition(), of.spec().method("execute").unwrap().clone());
     let arguments = arguments.as_object().unwrap().clone();
     let lines = Mutex::new(Vec::new());
+    let scratch = tempfile::tempdir().unwrap();
     let variables = BTreeMap::from([("PEAT_TEST".to_owned(), "from the run".to_owned())]);
     let call = Call {
         host,
@@ -85,13 +90,14 @@ fn run_with(host: &Host, arguments: Value, cancel: &Cancel, cancel_file: Option<
         variables: &variables,
         cancel,
         cancel_file,
+        scratch: &scratch.path().join("run"),
         lines: &|stream, line| lines.lock().unwrap().push((stream, line.to_owned())),
     };
     let began = Instant::now();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let outcome = runtime.block_on(of.execute(&call));
     let took = began.elapsed();
-    Ran { outcome, lines: lines.into_inner().unwrap(), took }
+    Ran { outcome, lines: lines.into_inner().unwrap(), took, _scratch: scratch }
 }
 
 fn run(arguments: Value) -> Ran {
@@ -213,18 +219,24 @@ fn a_program_that_is_missing_did_not_start() {
 
 #[test]
 fn big_output_arrives_whole() {
-    let ran = run(json!({"run": "head -c 9000000 /dev/zero | tr '\\0' x; head -c 3000000 /dev/zero | tr '\\0' y >&2"}));
+    let ran = run(json!({"run": "head -c 8000000 /dev/zero | tr '\\0' x; head -c 3000000 /dev/zero | tr '\\0' y >&2"}));
     assert!(matches!(ran.outcome.end, End::Succeeded));
-    assert_eq!(ran.result()["stdout"].as_str().unwrap().len(), 9_000_000);
+    assert_eq!(ran.result()["stdout"].as_str().unwrap().len(), 8_000_000);
     assert_eq!(ran.result()["stderr"].as_str().unwrap().len(), 3_000_000);
 }
 
 #[test]
-fn too_big_output_is_cut_and_says_so() {
-    let ran = run(json!({"run": "head -c 40000000 /dev/zero | tr '\\0' 'x'"}));
+fn output_that_is_longer_than_a_result_is_whole_in_the_log() {
+    let ran = run(json!({"run": "head -c 20000000 /dev/zero | tr '\\0' 'x'; echo; echo oh >&2"}));
     assert!(matches!(ran.outcome.end, End::Succeeded));
-    assert_eq!(ran.result()["stdout"].as_str().unwrap().len(), 32 << 20);
-    assert_eq!(ran.result()["stdoutDropped"], 40_000_000 - (32 << 20));
+    assert_eq!(ran.result()["stdout"].as_str().unwrap().len(), 8 << 20);
+    assert_eq!(ran.result()["stdoutDropped"], 20_000_001 - (8 << 20));
+    assert!(ran.lines.iter().any(|(_, line)| line.ends_with("bytes beyond the first 8 MiB are in the log only")));
+    let log = ran.content("log");
+    assert_eq!(
+        (log.len(), &log[..10], &log[20_000_000..]),
+        (20_000_022, &b"[stdout]\nx"[..], &b"xxxxxxxxx\n[stderr]\noh\n"[..])
+    );
 }
 
 #[test]
@@ -341,6 +353,7 @@ fn a_dropped_run_ends_the_program() {
             variables: &variables,
             cancel: &cancel,
             cancel_file: None,
+            scratch: Path::new("/nonexistent"),
             lines: &|_, _| {},
         };
         let _ = host.env.timeout(Duration::from_millis(300), of.execute(&call)).await;

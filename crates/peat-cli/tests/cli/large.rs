@@ -19,6 +19,9 @@ const SIZE: usize = 96 << 20;
 /// What the process may take at most, the debug build and its threads included: less than the content has.
 const PEAK_KIB: u64 = 90 << 10;
 
+/// The same for a run, which keeps 8 MiB of its output to be shown, and 32 MiB in lines.
+const RUN_KIB: u64 = 120 << 10;
+
 /// Puts each content at its path.
 struct Put;
 
@@ -55,8 +58,8 @@ fn noise(len: usize) -> Vec<u8> {
     out
 }
 
-/// Commits contents from another clone of the repository's store.
-fn commit(sandbox: &Sandbox, unit: &str, files: Vec<(String, Source)>) {
+/// Commits contents from another clone of the repository's store, and gives the entry.
+fn commit(sandbox: &Sandbox, unit: &str, files: Vec<(String, Source)>) -> u64 {
     let env = Env::system([]);
     let url: StoreUrl = format!("file://{}", sandbox.path("repo/.peat/store").display()).parse().unwrap();
     let (paths, contents): (Vec<String>, Vec<Source>) = files.into_iter().unzip();
@@ -77,8 +80,9 @@ fn commit(sandbox: &Sandbox, unit: &str, files: Vec<(String, Source)>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let clone = LocalClone::open(options, env, Arc::new(Put)).await.unwrap();
-        clone.commit(change).await.unwrap();
-    });
+        clone.pull(&peat_clone::Scope::Units(vec![Unit::model(unit).unwrap()])).await.unwrap();
+        clone.commit(change).await.unwrap().seq.0
+    })
 }
 
 /// Runs `peat` and gives size and hash of what it printed, and its peak memory in KiB shortly before its end.
@@ -116,16 +120,18 @@ fn a_content_larger_than_memory_may_be_goes_to_a_pipe_and_to_a_file() {
     let first = format!("data/command/shell/{id}/result/1/metadata.yaml");
     let metadata = std::fs::read_to_string(sandbox.path("repo/.peat/tree").join(&first)).unwrap();
     let metadata = metadata.replace("version: 1\n", "version: 2\n").replace("application/json", "application/gzip");
-    let content = noise(SIZE);
+    let mut content = noise(SIZE);
     let hash = Hash::of(&content);
-    let file = sandbox.path("large");
-    std::fs::write(&file, content).unwrap();
+    let (file, other) = (sandbox.path("large"), sandbox.path("other"));
+    std::fs::write(&file, &content).unwrap();
+    content.reverse();
+    std::fs::write(&other, content).unwrap();
     let folder = format!("data/command/shell/{id}/result/2");
     let files = vec![
         (format!("{folder}/raw"), Source::File(file)),
         (format!("{folder}/metadata.yaml"), Source::Bytes(metadata.into_bytes().into())),
     ];
-    commit(&sandbox, &id, files);
+    let then = commit(&sandbox, &id, files);
 
     // Downloaded and printed, then printed from the file.
     for words in ["data get m result --fresh", "data get m result"] {
@@ -139,4 +145,39 @@ fn a_content_larger_than_memory_may_be_goes_to_a_pipe_and_to_a_file() {
     let kept = std::fs::metadata(json["contentPath"].as_str().unwrap()).unwrap();
     assert_eq!(kept.len(), SIZE as u64);
     assert_eq!(sandbox.peat("data get m result --version 1 --json").ok().json()["content"]["stdout"], "small");
+    // What it was before, read from the store, for the tree has something else at its place by now.
+    commit(&sandbox, &id, vec![(format!("{folder}/raw"), Source::File(other))]);
+    sandbox.peat("datastore sync --pull").ok();
+    let words = format!("data get m result --at {then}");
+    let (size, printed, peak) = measured(&sandbox, &words);
+    assert_eq!((size, printed), (SIZE, hash), "{words}");
+    assert!((1..PEAK_KIB).contains(&peak), "{words}: {peak} KiB of memory");
+}
+
+/// The report of the run is longer than a pipe holds, so that the process cannot end before its memory is looked at.
+#[test]
+fn a_run_that_prints_more_than_memory_may_hold_is_whole_in_its_log() {
+    let sandbox = Sandbox::repo_made();
+    let id = sandbox.model("m", "");
+    let pad: String = ["A", "B", "C"].iter().map(|name| format!("        {name}: {}\n", "x".repeat(100_000))).collect();
+    let run = format!("head -c {SIZE} /dev/zero | tr '\\\\0' x; echo; echo the end >&2");
+    let definition = format!(
+        "type: command/shell\nid: {id}\nname: m\nversion: 1\ntags: {{}}\nglobalArguments: {{}}\n\
+         methods:\n  execute:\n    arguments:\n      run: \"{run}\"\n      env:\n{pad}"
+    );
+    sandbox.write("repo/models/command/shell/m.yaml", &definition);
+    let (_, _, peak) = measured(&sandbox, "model method run m execute --json");
+    assert!((1..RUN_KIB).contains(&peak), "{peak} KiB of memory");
+    let mut log = b"[stdout]\n".to_vec();
+    log.resize(SIZE + 9, b'x');
+    log.extend_from_slice(b"\n[stderr]\nthe end\n");
+    let (size, printed, _) = measured(&sandbox, "data get m log");
+    assert_eq!((size, printed), (log.len(), Hash::of(&log)));
+    let result = sandbox.peat("data get m result --no-content --json").ok().json();
+    assert!(result["size"].as_u64().unwrap() < 9 << 20, "{result}");
+    // What was printed in one line is not in memory either.
+    let shown = sandbox.peat("model output logs m --tail 1 --json").ok().json();
+    assert!(shown["lines"][0].as_str().unwrap().ends_with("are in the log only"), "{}", shown["lines"]);
+    let left = std::fs::read_dir(sandbox.path("repo/.peat/runs")).unwrap().count();
+    assert_eq!(left, 0, "what it was kept in meanwhile is gone");
 }

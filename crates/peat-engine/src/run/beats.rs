@@ -55,6 +55,22 @@ impl Heart {
         matches!(self, Self::Inline)
     }
 
+    /// `work` of a run whose method is over: it lives until its results are in the ledger, however long they take.
+    pub async fn beside<T>(&self, run: &Run, work: impl Future<Output = T>) -> T {
+        if !self.inline() {
+            return work.await;
+        }
+        let beats = async {
+            run.beat().await;
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            done = work => done,
+            never = beats => never,
+        }
+    }
+
     /// Returns once nothing holds the run any more.
     pub async fn stop(self) {
         if let Self::Thread(stop, over) = self {

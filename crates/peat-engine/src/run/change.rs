@@ -9,11 +9,10 @@ use serde_json::Value;
 
 use super::{Prepared, RunRequest};
 use crate::Host;
-use crate::definition::sha256;
 use crate::planner::{self, DataWrite, RunAnswer, RunRecord};
 use crate::record::Owner;
 use crate::report::{Artifact, RunReport};
-use crate::types::{DataKind, DataSpec, Outcome, Write};
+use crate::types::{DataKind, DataSpec, Outcome, Produced, Write};
 
 fn change(kind: &str, prepared: &Prepared, record: &RunRecord, message: String) -> NewChange {
     let payload = serde_json::to_value(record).unwrap_or_default();
@@ -36,17 +35,26 @@ pub(super) fn start(prepared: &Prepared) -> NewChange {
 }
 
 /// The change that ends it.
-pub(super) fn end(host: &Host, prepared: &Prepared, outcome: &Outcome, request: &RunRequest, log: &[u8]) -> NewChange {
+pub(super) fn end(
+    host: &Host,
+    prepared: &Prepared,
+    outcome: &Outcome,
+    request: &RunRequest,
+    log: Vec<u8>,
+) -> NewChange {
     let mut contents: Vec<Source> = Vec::new();
     let mut data = Vec::new();
     for write in &outcome.writes {
         // A type that writes what it did not declare is a defect of the type, and its data is kept all the same.
         let spec = prepared.of.spec().data(&write.spec);
         data.push(data_write(host, prepared, request, write, spec, contents.len()));
-        contents.push(write.content.clone().into());
+        contents.push(match &write.content {
+            Produced::Bytes(bytes) => Source::Bytes(bytes.clone()),
+            Produced::File { path, .. } => Source::File(path.clone()),
+        });
     }
     let log = (!log.is_empty()).then(|| {
-        contents.push(Bytes::copy_from_slice(log).into());
+        contents.push(Bytes::from(log).into());
         contents.len() - 1
     });
     let record =
@@ -66,6 +74,7 @@ fn data_write(
     content: usize,
 ) -> DataWrite {
     let definition = &prepared.definition;
+    let (size, checksum) = write.content.measures();
     let kind = spec.map_or(DataKind::File, |spec| spec.kind);
     let mut tags: BTreeMap<String, String> = BTreeMap::new();
     tags.insert("type".to_owned(), kind.as_str().to_owned());
@@ -94,14 +103,15 @@ fn data_write(
             rest: serde_json::Map::new(),
         },
         created_at: prepared.output.completed_at.unwrap_or(prepared.output.started_at),
-        size: write.content.len() as u64,
-        checksum: sha256(&write.content),
+        size,
+        checksum,
         content,
     }
 }
 
 fn attributes(write: Option<&Write>) -> Option<Value> {
-    write.and_then(|write| serde_json::from_slice(&write.content).ok()).filter(Value::is_object)
+    let Produced::Bytes(bytes) = &write?.content else { return None };
+    serde_json::from_slice(bytes).ok().filter(Value::is_object)
 }
 
 /// Adds what a committed end answers.

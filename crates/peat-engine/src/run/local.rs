@@ -92,8 +92,8 @@ impl LocalRuns {
         }
         for path in fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
             let orphan = match path.extension().and_then(|e| e.to_str()) {
-                // Asked of a run that had ended.
-                Some("cancel") => !path.with_extension("json").exists(),
+                // Asked of a run that had ended, or printed by one that was killed.
+                Some("cancel" | "stdout" | "stderr") => !path.with_extension("json").exists(),
                 Some("tmp") => true,
                 _ => false,
             };
@@ -155,6 +155,11 @@ impl Entered {
         }
     }
 
+    /// Beginning of the names of files for what the run prints.
+    pub fn scratch(&self) -> PathBuf {
+        self.path.with_extension("")
+    }
+
     /// The file whose existence ends the run.
     pub fn cancel_file(&self) -> PathBuf {
         self.path.with_extension("cancel")
@@ -169,6 +174,8 @@ impl Drop for Entered {
 
 fn remove(path: &Path) {
     // Left-over files are noticed and removed by whoever looks next.
-    let _ = fs::remove_file(path.with_extension("cancel"));
+    for beside in ["cancel", "stdout", "stderr"] {
+        let _ = fs::remove_file(path.with_extension(beside));
+    }
     let _ = fs::remove_file(path);
 }

@@ -4,15 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::{Call, DataKind, DataSpec, End, MethodKind, MethodSpec, ModelType, Outcome, Stream, TypeSpec, Write};
+use super::capture::{self, Captured, KEEP};
+use super::{
+    Call, DataKind, DataSpec, End, MethodKind, MethodSpec, ModelType, Outcome, Produced, Stream, TypeSpec, Write,
+};
 use crate::cancel::Reason;
 use crate::process::{self, Ended, Job};
-
-/// Bytes of each stream that are kept.
-const KEEP: usize = 32 << 20;
 
 /// The type.
 pub(crate) struct Shell {
@@ -90,41 +89,6 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Output of one stream: kept up to a limit, and cut into lines as it comes.
-#[derive(Default)]
-struct Captured {
-    bytes: Vec<u8>,
-    dropped: u64,
-    line: Vec<u8>,
-}
-
-impl Captured {
-    fn add(&mut self, chunk: &[u8], hear: &mut dyn FnMut(&str)) {
-        let room = KEEP.saturating_sub(self.bytes.len()).min(chunk.len());
-        self.bytes.extend_from_slice(&chunk[..room]);
-        self.dropped += (chunk.len() - room) as u64;
-        for piece in chunk[..room].split_inclusive(|b| *b == b'\n') {
-            self.line.extend_from_slice(piece);
-            if piece.ends_with(b"\n") {
-                self.flush(hear);
-            }
-        }
-    }
-
-    fn flush(&mut self, hear: &mut dyn FnMut(&str)) {
-        if !self.line.is_empty() {
-            let line = String::from_utf8_lossy(&self.line);
-            hear(line.trim_end_matches(['\n', '\r']));
-            self.line.clear();
-        }
-    }
-
-    /// The bytes without one final newline.
-    fn content(&self) -> &[u8] {
-        self.bytes.strip_suffix(b"\n").unwrap_or(&self.bytes)
-    }
-}
-
 struct Arguments<'a> {
     run: &'a str,
     cwd: std::path::PathBuf,
@@ -171,7 +135,8 @@ impl ModelType for Shell {
             supervisor: Vec::new(),
         };
         let (executed_at, began) = (call.host.env.now(), call.host.env.monotonic());
-        let (mut out, mut err) = (Captured::default(), Captured::default());
+        let mut out = Captured::new(call.scratch.with_extension("stdout"), b"[stdout]\n");
+        let mut err = Captured::new(call.scratch.with_extension("stderr"), b"");
         let ended = process::run(call.host, job, call.cancel, &mut |stream, bytes| {
             let captured = if stream == Stream::Stdout { &mut out } else { &mut err };
             captured.add(bytes, &mut |line| (call.lines)(stream, line));
@@ -197,28 +162,23 @@ impl ModelType for Shell {
         }
         result.insert("stderr".to_owned(), stderr.as_str().into());
         for (name, captured) in [("stdoutDropped", &out), ("stderrDropped", &err)] {
-            if captured.dropped > 0 {
-                let line = format!("{} bytes beyond the first {} MiB were not kept", captured.dropped, KEEP >> 20);
+            if captured.beyond() > 0 {
+                let line =
+                    format!("{} bytes beyond the first {} MiB are in the log only", captured.beyond(), KEEP >> 20);
                 (call.lines)(Stream::Stderr, &line);
-                result.insert(name.to_owned(), captured.dropped.into());
+                result.insert(name.to_owned(), captured.beyond().into());
+            }
+            if let Some((bytes, why)) = captured.lost() {
+                (call.lines)(Stream::Stderr, &format!("{bytes} bytes of the output were not kept: {why}"));
             }
         }
-        let mut log = b"[stdout]\n".to_vec();
-        log.extend_from_slice(out.content());
-        log.extend_from_slice(if out.content().is_empty() { b"[stderr]\n" } else { b"\n[stderr]\n" });
-        // Bytes as they came, except where there is something to add to them.
-        log.extend_from_slice(if stderr.len() > err.content().len() && err.content().is_empty() {
-            stderr.as_bytes()
-        } else {
-            err.content()
-        });
-        log.push(b'\n');
-        let write = |spec: &str, content: Vec<u8>| Write {
-            spec: spec.to_owned(),
-            name: spec.to_owned(),
-            content: Bytes::from(content),
-        };
-        let writes = vec![write("result", Value::Object(result).to_string().into_bytes()), write("log", log)];
+        let write = |spec: &str, content: Produced| Write { spec: spec.to_owned(), name: spec.to_owned(), content };
+        let result = Value::Object(result).to_string().into_bytes();
+        let mut writes = vec![write("result", Produced::Bytes(result.into()))];
+        match capture::log(&mut out, &mut err, &stderr) {
+            Ok(log) => writes.push(write("log", log)),
+            Err(error) => (call.lines)(Stream::Stderr, &format!("the output was not kept: {error}")),
+        }
         Outcome { end, writes }
     }
 }

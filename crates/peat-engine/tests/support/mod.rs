@@ -11,8 +11,8 @@ use bytes::Bytes;
 use peat_clone::Durability;
 use peat_engine::{
     Call, Cancel, CreateModel, DataGet, DataKind, DataSpec, Datastore, End, Host, InitRequest, MethodKind, MethodSpec,
-    ModelType, Opened, Opener, Outcome, Quiet, Ran, Real, Registry, Repo, RunRequest, SharedType, Stream, TypeSpec,
-    Write,
+    ModelType, Opened, Opener, Outcome, Produced, Quiet, Ran, Real, Registry, Repo, RunRequest, SharedType, Stream,
+    TypeSpec, Write,
 };
 use peat_objects::{Created, List, MemoryStore, Meta, Object, OpenOptions, Page, Range, Store};
 use peat_types::{Env, Error, Kind, Result};
@@ -25,6 +25,8 @@ pub struct Cloud {
     inner: Arc<MemoryStore>,
     off: Arc<AtomicBool>,
     requests: Arc<AtomicU64>,
+    /// Beats that must come before a pack is taken, and those that came.
+    beats: Arc<(AtomicU64, AtomicU64)>,
 }
 
 impl Cloud {
@@ -34,6 +36,21 @@ impl Cloud {
 
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::SeqCst)
+    }
+
+    /// Takes no pack before so many more beats have come.
+    pub fn hold_packs(&self, beats: u64) {
+        self.beats.0.store(self.beats.1.load(Ordering::SeqCst) + beats, Ordering::SeqCst);
+    }
+
+    /// Waits for the beats that are wanted.
+    async fn admit(&self, key: &str) {
+        if key.contains("/beat/") {
+            self.beats.1.fetch_add(1, Ordering::SeqCst);
+        }
+        while key.contains("/pack/") && self.beats.1.load(Ordering::SeqCst) < self.beats.0.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -62,6 +79,7 @@ impl Store for Cloud {
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Meta> {
         self.check()?;
+        self.admit(key).await;
         self.inner.put(key, body).await
     }
 
@@ -236,6 +254,7 @@ impl ModelType for Fake {
             end = End::Cancelled(call.cancel.cancelled().await.text());
         }
         let content = Bytes::from(Value::Object(call.arguments.clone()).to_string());
+        let content = Produced::Bytes(content);
         Outcome { end, writes: vec![Write { spec: "result".to_owned(), name: "result".to_owned(), content }] }
     }
 }

@@ -36,8 +36,14 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     // A program that reads the pipe wants the content and nothing else.
     let (printer, piped) = (&cx.printer, !cx.printer.is_json() && !cx.settings.terminal_out);
     match (&view.bytes, &view.large) {
-        (Some(bytes), _) if piped => cx.printer.bytes(bytes)?,
-        (_, Some(large)) if piped => large.stream(&mut |bytes| printer.bytes(bytes)).await?,
+        (Some(bytes), _) if piped => {
+            cx.printer.bytes(bytes)?;
+            cx.printer.stats(cx.stats().as_ref());
+        }
+        (_, Some(large)) if piped => {
+            large.stream(&mut |bytes| printer.bytes(bytes)).await?;
+            cx.printer.stats(cx.stats().as_ref());
+        }
         (_, large) => {
             // The report names its file.
             if let Some(large) = large.as_ref().filter(|_| view.content_path.is_some()) {
