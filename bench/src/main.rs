@@ -8,6 +8,7 @@ mod commit;
 mod copy;
 mod data;
 mod generate;
+mod large;
 mod measure;
 mod peers;
 mod retained;
@@ -65,6 +66,8 @@ enum Other {
     Peers(peers::Peers),
     /// Moves a large ledger between stores, against a plain copy of its objects
     Copy(copy::Copy),
+    /// Makes a content of several GiB and takes it all the way, and fails when a step takes more memory than is constant
+    Large(large::Large),
     /// Lets a team work for a year of simulated time, and tells what is left of it
     Year(year::Year),
     /// Is one of the writers (used by the benchmark itself)
@@ -76,6 +79,15 @@ enum Other {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
+    /// As `measure`, for a command that prints very much (used by the benchmark itself)
+    #[command(hide = true, disable_help_flag = true)]
+    Swallow {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Prints bytes that do not compress (used by the benchmark itself)
+    #[command(hide = true)]
+    Noise { bytes: u64, seed: u64 },
     /// Commits changes through a clone in DIR and prints what each took (used by the benchmark itself)
     #[command(hide = true)]
     Commits { url: String, owner: String, dir: PathBuf, rounds: usize },
@@ -89,6 +101,18 @@ fn main() -> Result<(), Failure> {
             let (program, args) = command.split_first().ok_or("no command")?;
             println!("{}", measure::measured(Path::new(program), args)?);
             return Ok(());
+        }
+        Some(Other::Swallow { command }) => {
+            let (program, args) = command.split_first().ok_or("no command")?;
+            println!("{}", measure::swallowed(Path::new(program), args)?);
+            return Ok(());
+        }
+        Some(Other::Noise { bytes, seed }) => return large::noise(*bytes, *seed, &mut std::io::stdout()).map(drop),
+        Some(Other::Large(how)) => {
+            let (text, broken) = how.run(&|line| eprintln!("{line}"))?;
+            print!("{text}");
+            how.out.as_deref().map_or(Ok(()), |out| writers::replace(out, how.section(), &text))?;
+            return if broken.is_empty() { Ok(()) } else { Err(broken.join("; ").into()) };
         }
         Some(Other::Commits { url, owner, dir, rounds }) => {
             let env = peat_types::Env::system(std::env::vars());

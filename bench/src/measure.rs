@@ -1,11 +1,12 @@
 //! One command, measured: its time, its peak memory, and what it says it cost.
 
 use std::ffi::OsStr;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nix::sys::resource::{UsageWho, getrusage};
-use peat_types::Env;
+use peat_types::{Env, Hasher};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -59,7 +60,8 @@ impl Machine {
         Ok((took, report))
     }
 
-    fn environment(&self) -> Vec<(&'static str, String)> {
+    /// The variables that commands run with.
+    pub fn environment(&self) -> Vec<(&'static str, String)> {
         let home = self.home.display().to_string();
         let mut vars = vec![
             ("PATH", "/usr/local/bin:/usr/bin:/bin".to_owned()),
@@ -89,8 +91,19 @@ pub(crate) fn run(
     cwd: &Path,
     vars: &[(&str, String)],
 ) -> Result<Took, Failure> {
+    run_as("measure", program, args, cwd, vars)
+}
+
+/// As [`run`]; `how` is `measure`, or `swallow` for a program that prints very much.
+pub(crate) fn run_as(
+    how: &str,
+    program: &Path,
+    args: &[impl AsRef<OsStr>],
+    cwd: &Path,
+    vars: &[(&str, String)],
+) -> Result<Took, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("measure").arg(program).args(args).current_dir(cwd).env_clear();
+    command.arg(how).arg(program).args(args).current_dir(cwd).env_clear();
     command.envs(vars.iter().map(|(name, value)| (name, value)));
     let output = command.stderr(Stdio::inherit()).output()?;
     Ok(serde_json::from_slice(&output.stdout)?)
@@ -107,6 +120,31 @@ pub(crate) fn measured(program: &Path, args: &[String]) -> Result<String, Failur
         rss_kib: getrusage(UsageWho::RUSAGE_CHILDREN)?.max_rss(),
         status: output.status.code().unwrap_or(-1),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    };
+    Ok(serde_json::to_string(&took)?)
+}
+
+/// As [`measured`], of a command that prints more than memory holds: `out` becomes its length and hash.
+#[allow(clippy::disallowed_methods)] // measuring real time is what this program is for
+pub(crate) fn swallowed(program: &Path, args: &[String]) -> Result<String, Failure> {
+    let begun = std::time::Instant::now();
+    let mut child =
+        Command::new(program).args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut out = child.stdout.take().ok_or("no pipe")?;
+    let (mut hasher, mut size, mut buffer) = (Hasher::default(), 0, vec![0; 1 << 20]);
+    loop {
+        let len = out.read(&mut buffer)?;
+        let Some(bytes) = buffer.get(..len).filter(|bytes| !bytes.is_empty()) else { break };
+        hasher.update(bytes);
+        size += len;
+    }
+    let output = child.wait_with_output()?;
+    let took = Took {
+        ms: begun.elapsed().as_secs_f64() * 1000.0,
+        rss_kib: getrusage(UsageWho::RUSAGE_CHILDREN)?.max_rss(),
+        status: output.status.code().unwrap_or(-1),
+        out: format!("{size} {}", hasher.finish()),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
     };
     Ok(serde_json::to_string(&took)?)

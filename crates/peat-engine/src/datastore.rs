@@ -15,8 +15,8 @@ use peat_clone::{LogQuery, TxKind};
 use peat_objects::{List, Pages};
 use peat_types::{Error, Result, Seq, Timestamp};
 
-use crate::repo::Marker;
 use crate::Repo;
+use crate::repo::Marker;
 use crate::report::{DatastoreStatus, LedgerCat, LedgerLs, LedgerObject, LocalContents};
 
 pub use doctor::{Diagnosis, Examination};

@@ -178,7 +178,7 @@ async fn a_restore_makes_the_present_equal_and_asks_before_it_deletes_much() {
     machine.model(&a, "n");
     thrice(&a).await;
     let (_bob, b) = world.checkout(&machine, "bob");
-    let other = peat_engine::RunRequest { model: "n".into(), ..support::request("n", json!({"n": 9})) };
+    let other = peat_engine::RunRequest { model: "n".into(), ..request("n", json!({"n": 9})) };
     b.run(&other, &Cancel::default(), &Quiet).await.unwrap();
 
     let refused = a.restore(&RestoreRequest { allow_deletes: false, ..restore(2) }).await.unwrap_err();

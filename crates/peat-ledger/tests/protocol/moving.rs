@@ -179,12 +179,9 @@ async fn of_two_ledgers_that_are_copied_to_one_place_the_second_leaves_nothing_t
         let target: Arc<dyn Store> = Arc::new(memory.clone());
         let plan = one.ledger.plan_copy(Some(&*target)).await.expect("plan");
         let late = two.ledger.plan_copy(Some(&*target)).await.expect("nothing is there yet");
-        let (first, second) = tokio::join!(
-            one.ledger.copy(&target, &plan, &|_| {}),
-            two.ledger.copy(&target, &late, &|_| {})
-        );
-        let (winner, loser, plan) =
-            if first.is_ok() { (one.ledger, second, plan) } else { (two.ledger, first, late) };
+        let (first, second) =
+            tokio::join!(one.ledger.copy(&target, &plan, &|_| {}), two.ledger.copy(&target, &late, &|_| {}));
+        let (winner, loser, plan) = if first.is_ok() { (one.ledger, second, plan) } else { (two.ledger, first, late) };
         let error = loser.expect_err("one of them");
         assert_eq!((error.kind(), error.code()), (Kind::Conflict, "not_this_ledger"), "{error}");
         winner.check_copy(&target, &plan).await.expect("whole, and nothing else");

@@ -4,7 +4,7 @@ use peat_clone::{CopyPlan, LocalClone, NsInfo, Standing};
 use peat_objects::{List, Pages, Range};
 use peat_types::{Error, Kind, Result};
 
-use super::{SetupRequest, inspect, rest};
+use super::{SetupRequest, inspect};
 use crate::Repo;
 use crate::repo::{LOCAL, Place, place};
 

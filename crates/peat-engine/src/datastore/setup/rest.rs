@@ -34,7 +34,9 @@ impl Repo {
                 format!("files of the tree were changed by hand, and would stay behind: {}", some(edited.into_iter())),
             )
             .with_code("changed_by_hand")
-            .with_hint("commit them with 'peat datastore sync --push', or put back what they held: 'peat doctor --repair'"));
+            .with_hint(
+                "commit them with 'peat datastore sync --push', or put back what they held: 'peat doctor --repair'",
+            ));
         }
         if let Some(info) = clone.leases()?.into_iter().find(|info| info.lease.held) {
             return Err(Error::new(

@@ -24,7 +24,7 @@ use crate::format::tree::lookup;
 use crate::format::tree_write::Edit;
 use crate::ledger::again::Batch;
 use crate::ledger::pages::{NoCache, Pages, fetch};
-use crate::ledger::{Broken, Ledger, Pieces, Verified, contents, key, log};
+use crate::ledger::{Broken, Ledger, Verified, contents, key, log};
 use crate::model::{
     Content, ContentRef, Entry, FileRow, NewPack, OpRecord, Part, Rank, Ref, Root, Segment, State, TxKind,
 };
