@@ -94,7 +94,7 @@ async fn each_cause_has_its_line() {
         (
             Do::Get,
             Canned::error(403, "SignatureDoesNotMatch", "The signature does not match."),
-            "Denied[wrong_key] get s3://bucket/peat/default/ns.json: status 403 SignatureDoesNotMatch: The signature does not match. (request request-0) (hint: the secret does not fit the access key: correct AWS_SECRET_ACCESS_KEY) (hint: or the server expects the bucket in the host name: set up again with --path-style=false)",
+            "Denied[wrong_key] get s3://bucket/peat/default/ns.json: status 403 SignatureDoesNotMatch: The signature does not match. (request request-0) (hint: the secret does not fit the access key: correct AWS_SECRET_ACCESS_KEY)",
         ),
         (
             Do::Create,

@@ -258,6 +258,17 @@ async fn hints_name_what_was_set() {
     assert_says(&error, Kind::Invalid, "wrong_region", &["status 301"], "set up again with --region eu-central-1");
 }
 
+/// A bucket cannot stand before an address: that is said, and nobody is sent there.
+#[tokio::test]
+async fn a_bucket_in_the_host_name_of_a_server_without_one() {
+    let server = S3Server::start().unwrap();
+    let options = OpenOptions { path_style: Some(false), ..short() };
+    let store = open(&server.url().parse().unwrap(), &options, &env(&server, &[])).unwrap();
+    let error = store.get("default/ns.json", Range::All).await.unwrap_err();
+    assert_says(&error, Kind::Invalid, "validation_failed", &["is an address"], "leave out --path-style=false");
+    assert!(server.log().is_empty());
+}
+
 /// With the bucket in the host name it is another name that is unknown.
 #[tokio::test]
 async fn a_bucket_in_an_unknown_host_name() {

@@ -87,6 +87,10 @@ fn settings_of_the_extensions_are_taken() {
     {
         sandbox.peat(usage).status(2);
     }
+    for usage in ["datastore setup s3://b/x --path-style false", "datastore setup --path-style true s3://b/x"] {
+        let said = sandbox.peat(usage).status(2);
+        assert!(said.err.contains("--path-style="), "{said:?}");
+    }
 }
 
 #[test]

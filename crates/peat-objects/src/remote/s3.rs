@@ -6,6 +6,7 @@ mod credentials;
 mod sign;
 mod sources;
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -89,6 +90,12 @@ impl S3 {
         self.path_style.unwrap_or(settings.endpoint.is_some() || self.bucket.contains('.'))
     }
 
+    /// Whether the server has no name, only an address: no bucket can stand before that.
+    fn has_no_name(settings: &Settings) -> bool {
+        let host = settings.endpoint.as_ref().and_then(Url::host_str);
+        host.is_some_and(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok())
+    }
+
     /// Without path style the library expects the bucket in the host name already.
     fn endpoint_of_bucket(&self, endpoint: &Url, path_style: bool) -> String {
         let plain = endpoint.as_str().trim_end_matches('/');
@@ -154,6 +161,13 @@ impl Dialect for S3 {
 
     async fn connect(&self, settings: &Settings, wire: Wire) -> Result<Box<dyn Bucket>> {
         let (region, path_style) = (self.region(), self.path_style(settings));
+        if !path_style && Self::has_no_name(settings) {
+            return Err(Error::invalid(format!(
+                "{} is an address, and no bucket can stand in front of an address",
+                settings.server()
+            ))
+            .with_hint("leave out --path-style=false, or give the name of the server as --endpoint"));
+        }
         let (credentials, clock) = (self.credentials.clone(), self.clock.clone());
         let mut builder = AmazonS3Builder::new()
             .with_bucket_name(&self.bucket)
@@ -226,17 +240,18 @@ impl Dialect for S3 {
             ("SignatureDoesNotMatch", _) => (
                 Kind::Denied,
                 "wrong_key",
-                vec![
-                    format!("the secret does not fit the access key: {}", self.credentials.source().secret_hint()),
-                    format!(
-                        "or the server expects the bucket in the {}",
-                        if self.path_style(subject.settings) {
-                            "host name: set up again with --path-style=false"
-                        } else {
-                            "path: set up again with --path-style"
-                        }
-                    ),
-                ],
+                {
+                    let elsewhere = match self.path_style(subject.settings) {
+                        true if Self::has_no_name(subject.settings) => None,
+                        true => Some("host name: set up again with --path-style=false"),
+                        false => Some("path: set up again with --path-style"),
+                    };
+                    let secret = self.credentials.source().secret_hint();
+                    [format!("the secret does not fit the access key: {secret}")]
+                        .into_iter()
+                        .chain(elsewhere.map(|place| format!("or the server expects the bucket in the {place}")))
+                        .collect()
+                },
             ),
             (code, _) if skewed(code) => (Kind::Denied, "clock_skew", vec![skew(subject.env, reply)]),
             ("NotImplemented", _) => subject.unsupported(),
@@ -400,5 +415,23 @@ mod tests {
         let said = OpenOptions { path_style: Some(false), ..own.clone() };
         assert!(style("my.bucket", &OpenOptions::default()) && style("bucket", &own));
         assert!(!style("bucket", &OpenOptions::default()) && !style("my.bucket", &said));
+    }
+
+    #[test]
+    fn no_bucket_stands_before_an_address() {
+        for (endpoint, is_address) in [
+            ("http://127.0.0.1:9000", true),
+            ("https://[::1]:9000", true),
+            ("https://s3.example.com", false),
+            ("http://localhost:9000", false),
+        ] {
+            let options = OpenOptions {
+                endpoint: Some(endpoint.to_owned()),
+                path_style: Some(false),
+                ..OpenOptions::default()
+            };
+            let (_, settings) = S3::new("bucket", &options, &Env::system([])).unwrap();
+            assert_eq!(S3::has_no_name(&settings), is_address, "{endpoint}");
+        }
     }
 }

@@ -98,6 +98,11 @@ impl Args {
     fn base(&self, cx: &Context) -> Result<Datastore> {
         let target = self.target.as_deref().unwrap_or_default();
         let at = |url: String| Datastore { url, ..Datastore::default() };
+        let mut words = [&self.target, &self.extension].into_iter().flatten();
+        let stray = words.find(|word| ["true", "false"].contains(&word.as_str()));
+        if let (Some(word), Some(true)) = (stray, self.path_style) {
+            return Err(usage_error(format!("the value of --path-style follows an equals sign: --path-style={word}")));
+        }
         if target != "extension" && (self.extension.is_some() || self.config.is_some()) {
             return Err(usage_error("a type and --config belong to 'extension'"));
         }
