@@ -117,7 +117,7 @@ impl Repo {
     pub(crate) async fn opened(&self) -> Result<&(LocalClone, Place)> {
         let Inner { host, root, marker, .. } = &*self.0;
         let open = async {
-            let opened = open::open(host, root, marker).await?;
+            let opened = open::open(host, root, marker, self.is_foreign()).await?;
             if !self.is_foreign() {
                 open::own(&opened, &marker.repo_id)?;
             }

@@ -106,6 +106,10 @@ async fn other_namespaces_are_read_on_demand_and_never_written() {
 
     let error = repo.data_get(&of("nowhere:m")).await.unwrap_err();
     assert_eq!(error.code(), "namespace_missing", "{error:?}");
+    // A command that is offered must not lead the repository there.
+    assert!(!hints(&error).contains("setup") && hints(&error).contains("namespace list"), "{error:?}");
+    let error = repo.catalog_pull(&["nowhere".to_owned()]).await.unwrap_err();
+    assert!(!hints(&error).contains("setup") && hints(&error).contains("namespace list"), "{error:?}");
     let error = repo.data_get(&of("pay:nope")).await.unwrap_err();
     assert_eq!(error.code(), "model_not_found");
     assert!(hints(&error).contains("peat datastore catalog pull"), "{error:?}");

@@ -116,7 +116,8 @@ pub(crate) fn options(host: &Host, place: &Place, repo_id: &str) -> Result<Optio
     })
 }
 
-pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(LocalClone, Place)> {
+/// `viewed`: to read another namespace than one's own.
+pub(super) async fn open(host: &Host, root: &Path, marker: &Marker, viewed: bool) -> Result<(LocalClone, Place)> {
     let mut place = place(host, root, &marker.repo_id, marker.datastore.as_ref())?;
     let planner = Arc::new(DomainPlanner::of(root));
     // What this clone knows of the private ledger came from it: when it is not there now, it is lost, and another one in
@@ -143,6 +144,12 @@ pub(super) async fn open(host: &Host, root: &Path, marker: &Marker) -> Result<(L
         }
         Err(error) if error.has_code("namespace_missing") && !place.private => {
             Box::pin(swamp::refuse(&place.opened, &place.namespace, true)).await?;
+            if viewed {
+                let message = format!("there is no namespace '{}' in {}", place.namespace, place.opened.url);
+                return Err(Error::not_found(message)
+                    .with_code("namespace_missing")
+                    .with_hint("'peat datastore namespace list' shows those that are there"));
+            }
             Err(error.with_hint(format!("or make it with '{}'", place.opened.setup(&place.namespace))))
         }
         Err(error) => Err(error),
