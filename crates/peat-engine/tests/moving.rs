@@ -258,6 +258,28 @@ async fn contents_that_were_never_here_are_moved_all_the_same() {
 }
 
 #[tokio::test]
+async fn settings_that_do_not_say_where_stay_when_a_datastore_moves() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    go(&repo, json!({"n": 1, "text": "x".repeat(200)})).await;
+    let (bob, _) = world.checkout(&ann, "bob");
+    let marker = bob.dir.path().join(".peat.yaml");
+    let text = fs::read_to_string(&marker).unwrap();
+    fs::write(&marker, format!("{text}  hydration: lazy\n  deleteLimit:\n    items: 3\n    percent: 4\n")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    bob.repo().datastore_setup(&folder(dir.path(), "store")).await.unwrap();
+    let local = bob.repo().datastore_status(false).await.unwrap();
+    assert!(local.hydration == "lazy" && local.contents.local_items < local.contents.items, "{local:?}");
+    let settings = store_of(&bob).unwrap();
+    assert_eq!(settings.delete_limit.map(|limit| (limit.items, limit.percent)), Some((3, 4)));
+    // Unless something else is said.
+    let mut full = folder(dir.path(), "store");
+    full.datastore.hydration = Some("full".into());
+    bob.repo().datastore_setup(&full).await.unwrap();
+    assert_eq!(bob.repo().datastore_status(false).await.unwrap().hydration, "full");
+}
+
+#[tokio::test]
 async fn only_a_store_that_was_left_long_ago_is_cleaned_up() {
     let world = World::new();
     let mut ann = world.machine("ann", &[]);

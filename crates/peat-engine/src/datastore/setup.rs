@@ -45,6 +45,7 @@ impl Repo {
     pub async fn datastore_setup(&self, request: &SetupRequest) -> Result<DatastoreSetup> {
         let span =
             operation!("setup", peat.namespace = Empty, peat.setup.action = Empty, peat.dry_run = request.dry_run);
+        let request = &self.with_kept_settings(request);
         let work = async {
             let plan = Box::pin(self.plan_setup(request)).await?;
             let mut report = self.describe(request, &plan)?;
@@ -56,6 +57,17 @@ impl Repo {
             Ok(report)
         };
         in_span(span.clone(), Box::pin(work)).await
+    }
+
+    /// What does not say where a datastore is stays as the marker has it, unless the request says otherwise.
+    fn with_kept_settings(&self, request: &SetupRequest) -> SetupRequest {
+        let mut request = request.clone();
+        if let Some(before) = &self.marker().datastore {
+            let datastore = &mut request.datastore;
+            datastore.hydration = datastore.hydration.take().or_else(|| before.hydration.clone());
+            datastore.delete_limit = datastore.delete_limit.or(before.delete_limit);
+        }
+        request
     }
 
     fn describe(&self, request: &SetupRequest, plan: &Plan<'_>) -> Result<DatastoreSetup> {

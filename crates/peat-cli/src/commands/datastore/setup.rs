@@ -49,9 +49,9 @@ pub(crate) struct Args {
     /// Leave what the present datastore holds where it is
     #[arg(long)]
     skip_migration: bool,
-    /// Fetch contents at once, or when they are needed
-    #[arg(long, alias = "hydration-strategy", value_enum, value_name = "HOW", default_value = "full")]
-    hydration: Hydration,
+    /// Fetch contents at once, or when they are needed; where nothing is said, as before, or at once
+    #[arg(long, alias = "hydration-strategy", value_enum, value_name = "HOW")]
+    hydration: Option<Hydration>,
     /// Say what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -66,6 +66,15 @@ enum Hydration {
     Full,
     /// When they are needed
     Lazy,
+}
+
+impl Hydration {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Lazy => "lazy",
+        }
+    }
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
@@ -89,7 +98,7 @@ impl Args {
             region: self.region.clone().or(base.region),
             path_style: self.path_style.or(base.path_style),
             profile: self.profile.clone(),
-            hydration: matches!(self.hydration, Hydration::Lazy).then(|| "lazy".to_owned()),
+            hydration: self.hydration.map(|hydration| hydration.word().to_owned()),
             ..base
         })
     }
