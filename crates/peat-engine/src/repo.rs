@@ -4,6 +4,7 @@ mod find;
 mod init;
 mod marker;
 mod open;
+mod salvage;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

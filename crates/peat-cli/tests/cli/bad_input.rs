@@ -53,7 +53,15 @@ fn a_marker_that_is_not_yaml_or_newer_is_refused() {
     let marker = sandbox.path("repo/.peat.yaml");
     let good = std::fs::read_to_string(&marker).unwrap();
     std::fs::write(&marker, "repoId: [\n").unwrap();
-    assert!(sandbox.peat("status").status(1).err.contains(".peat.yaml"));
+    let said = sandbox.peat("status").status(1).err;
+    assert!(said.contains(".peat.yaml") && said.contains("restore it from git"), "{said}");
+    // What is offered must not lead to another datastore, nor to the same error.
+    std::fs::write(&marker, "").unwrap();
+    let said = sandbox.peat("status").status(1).err;
+    assert!(said.contains("restore the file from git") && said.contains("--skip-migration"), "{said}");
+    std::fs::write(&marker, format!("{good}datastore:\n  namespace: x\n")).unwrap();
+    let said = sandbox.peat("status").status(1).err;
+    assert!(said.contains("no 'url'") && said.contains("restore the file from git"), "{said}");
     let line = good.lines().find(|line| line.starts_with("peatVersion:")).unwrap();
     std::fs::write(&marker, good.replace(line, "peatVersion: 999.0.0")).unwrap();
     let error = sandbox.peat("status --json").status(1).error();

@@ -115,6 +115,8 @@ fn with_a_marker_that_cannot_be_read_whole() {
             (whole.replace(id, "repoId: nonsense"), "repoId"),
             (whole.replace(id, "owner: me"), "repoId"),
             (whole.replace(version, "peatVersion: 99.0.0"), "99.0.0"),
+            (whole.replace(version, &format!("<<<<<<< HEAD\n{version}\n=======\npeatVersion: 0.1\n>>>>>>> b")), "YAML"),
+            (format!("{}\ntags: [a, b\n", whole.trim_end()), "YAML"),
         ];
         if whole.contains("datastore:") {
             broken.push((format!("{}\n  hydration: soon\n", whole.trim_end()), "hydration"));

@@ -164,11 +164,16 @@ impl Marker {
     }
 
     fn parse(text: &str, running: &str) -> Result<Self> {
-        let doc: Map<String, Value> = yaml::from_str(text, MARKER)?;
+        let doc: Map<String, Value> = yaml::from_str(text, MARKER)
+            .map_err(|error| error.with_hint("correct the file (a merge may have left its marks), or restore it from git"))?;
         let field = |name: &str| -> Result<&str> {
             doc.get(name).and_then(Value::as_str).ok_or_else(|| {
                 Error::invalid(format!("{MARKER} holds no text under '{name}'"))
-                    .with_hint("restore the file from git, or write the missing fields with 'peat init --force'")
+                    .with_hint("restore the file from git: it says where the datastore is, too")
+                    .with_hint(
+                        "without git, 'peat init --force' writes what is missing; then 'peat datastore setup <url> \
+                         --skip-migration' leads to a shared datastore",
+                    )
             })
         };
         let version = field("peatVersion")?.to_owned();
@@ -200,42 +205,6 @@ impl Marker {
         };
         Ok(Self { version, repo_id, datastore, upkeep, doc, damage: None })
     }
-
-    /// What can be read of a marker that [`Self::read`] refuses with `why`; its id is empty when it is not there. `None`
-    /// when it does not say where the datastore is.
-    pub(super) fn salvage(root: &Path, why: &Error) -> Option<Self> {
-        let text = files::read(&root.join(MARKER)).ok()??;
-        let doc: Map<String, Value> = yaml::from_str(&text, MARKER).ok()?;
-        let text = |name: &str| doc.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let repo_id = Some(text("repoId")).filter(|id| uuid::Uuid::try_parse(id).is_ok()).unwrap_or_default();
-        let datastore = match doc.get("datastore") {
-            None | Some(Value::Null) => None,
-            Some(value) => Some(salvaged(value)?),
-        };
-        let (version, damage) = (text("peatVersion"), Some(why.chain().join(": ")));
-        Some(Self { version, repo_id, datastore, upkeep: Upkeep::default(), damage, doc })
-    }
-}
-
-/// A datastore without the settings that cannot be what they must be. Where it is must be known, and in which namespace.
-fn salvaged(value: &Value) -> Option<Datastore> {
-    let fields = value.as_object()?;
-    let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
-    let store = Datastore {
-        url: text("url")?,
-        namespace: match fields.get("namespace") {
-            None | Some(Value::Null) => None,
-            Some(slug) => Some(slug.as_str()?.to_owned()),
-        },
-        endpoint: text("endpoint"),
-        region: text("region"),
-        path_style: fields.get("pathStyle").and_then(Value::as_bool),
-        profile: text("profile"),
-        delete_limit: None,
-        hydration: text("hydration").filter(|hydration| hydration == "lazy"),
-        rest: Map::new(),
-    };
-    store.namespace().is_ok().then_some(store)
 }
 
 fn upkeep(value: &Value) -> Result<Upkeep> {
@@ -254,7 +223,8 @@ fn datastore(value: &Value) -> Result<Option<Datastore>> {
         .map_err(|e| Error::invalid(format!("{MARKER}: datastore cannot be read: {e}")))?;
     if store.url.is_empty() {
         return Err(Error::invalid(format!("{MARKER}: datastore has no 'url'"))
-            .with_hint("set it with 'peat datastore setup s3://bucket/prefix'"));
+            .with_hint("write the URL of the store there, or restore the file from git")
+            .with_hint("without any: remove 'datastore' from the file, then 'peat datastore setup <url> --skip-migration'"));
     }
     store.namespace()?;
     store.hydration()?;
