@@ -368,6 +368,11 @@ async fn places_that_hold_something_else_are_refused_each_in_its_own_words() {
         assert_eq!(error.code(), "inside_a_store", "{error:?}");
         assert!(hints(&error).contains(&format!("setup {} --namespace ops", at("photos"))), "{}", hints(&error));
     }
+    for inside in ["photos/sub", "photos/sub/deeper"] {
+        let error = machine.repo().datastore_setup(&setup(&at(inside), "ops")).await.unwrap_err();
+        assert_eq!(error.code(), "inside_a_store", "{error:?}");
+        assert!(error.to_string().contains("'ops'") && hints(&error).contains("--namespace NAME"), "{error:?}");
+    }
     fs::create_dir(dir.path().join("empty")).unwrap();
     machine.repo().datastore_setup(&bare(&at("empty"))).await.unwrap();
     assert_eq!(fs::read(dir.path().join("photos/cat.jpg")).unwrap(), b"x");

@@ -15,9 +15,37 @@ const LEDGER: [&str; 5] = ["log/", "pack/", "tx/", "beat/", "probe/"];
 const PARALLEL: usize = 16;
 /// Folders above a store that are looked at.
 const LEVELS: usize = 12;
+/// Things in such a folder that are looked at.
+const ENTRIES: usize = 4096;
 
-/// Refuses a folder that is, or lies in, a namespace of another store.
+/// Refuses a folder that is, or lies in, a namespace of another store, or that lies in such a store.
 pub(super) fn not_nested(folder: &Path) -> Result<()> {
+    in_no_namespace(folder)?;
+    let Some((store, namespace)) = folder.ancestors().skip(1).take(LEVELS).find_map(|above| Some((above, holds(above)?)))
+    else {
+        return Ok(());
+    };
+    let message = format!("{} lies inside another store, {}, beside its namespace '{namespace}'", folder.display(), store.display());
+    Err(Error::invalid(message)
+        .with_code("inside_a_store")
+        .with_hint("choose a folder that is not part of a store")
+        .with_hint(format!(
+            "to use another namespace of that store: 'peat datastore setup file://{} --namespace NAME'",
+            store.display()
+        )))
+}
+
+/// A namespace of the store in this folder, if it is one. A folder with very many things in it is taken for none.
+fn holds(folder: &Path) -> Option<Namespace> {
+    let names = std::fs::read_dir(folder).ok()?.take(ENTRIES).flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| name.to_str()?.parse().ok()).find(|slug: &Namespace| {
+        let text = std::fs::read(folder.join(slug.as_str()).join("ns.json")).ok();
+        let info = text.and_then(|text| serde_json::from_slice::<NsInfo>(&text).ok());
+        info.is_some_and(|info| info.namespace == *slug)
+    })
+}
+
+fn in_no_namespace(folder: &Path) -> Result<()> {
     let Some(namespace) = folder.ancestors().take(LEVELS).find(|above| above.join("ns.json").is_file()) else {
         return Ok(());
     };
