@@ -31,6 +31,27 @@ async fn init_once_and_again_with_force() {
     assert!(machine.dir.path().join(".peat/store").is_dir());
 }
 
+#[test]
+fn of_two_inits_at_once_one_makes_the_repository() {
+    for _ in 0..20 {
+        let world = World::quick();
+        let machine = world.machine("ann", &[]);
+        let together = std::sync::Barrier::new(2);
+        let init = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            together.wait();
+            runtime.block_on(Repo::init(machine.host.clone(), &InitRequest::default()))
+        };
+        let both = std::thread::scope(|scope| {
+            let other = scope.spawn(init);
+            [init(), other.join().unwrap()]
+        });
+        let made: Vec<_> = both.iter().filter_map(|made| made.as_ref().ok()).collect();
+        assert_eq!(made.len(), 1, "{both:?}");
+        assert_eq!(machine.repo().marker().repo_id, made[0].repo_id);
+    }
+}
+
 #[tokio::test]
 async fn a_lost_marker_is_written_again_for_the_same_data() {
     let world = World::new();

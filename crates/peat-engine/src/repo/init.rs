@@ -36,8 +36,7 @@ pub(super) fn files_of(host: &Host, request: &InitRequest, owner: Option<String>
     let marker = root.join(MARKER);
     let before = files::read(&marker)?;
     if before.is_some() && !request.force {
-        return Err(Error::new(Kind::AlreadyExists, format!("{} is already a Peat repository", root.display()))
-            .with_hint("run 'peat init --force' to write its marker again; the repository keeps its id and data"));
+        return Err(exists(&root));
     }
     let mut doc = match &before {
         // A marker that cannot be read is replaced: that is what force is asked for.
@@ -77,9 +76,14 @@ pub(super) fn files_of(host: &Host, request: &InitRequest, owner: Option<String>
     }
     let gitignore_action = gitignore(host, &root)?;
     // The marker comes last: a folder with a marker is a whole repository.
-    files::write(&host.env, &marker, yaml::to_string(&doc)?.as_bytes())?;
-    if before.is_none() {
+    let text = yaml::to_string(&doc)?;
+    if before.is_some() {
+        files::write(&host.env, &marker, text.as_bytes())?;
+    } else if files::create(&host.env, &marker, text.as_bytes())? {
         created.push(MARKER.to_owned());
+    } else {
+        // Of two at once one makes the repository, with one id.
+        return Err(exists(&root));
     }
     Ok(InitReport {
         path: root,
@@ -96,6 +100,11 @@ pub(super) fn files_of(host: &Host, request: &InitRequest, owner: Option<String>
             "peat data get hello result".to_owned(),
         ],
     })
+}
+
+fn exists(root: &Path) -> Error {
+    Error::new(Kind::AlreadyExists, format!("{} is already a Peat repository", root.display()))
+        .with_hint("run 'peat init --force' to write its marker again; the repository keeps its id and data")
 }
 
 /// Adds or refreshes the managed section; every other line stays as it is.
