@@ -191,7 +191,7 @@ async fn pending_changes_and_runs_keep_a_ledger_where_it_is_and_are_named() {
     });
     // The plan foresees it, too.
     let dry = SetupRequest { dry_run: true, ..to.clone() };
-    let setup = async {
+    let refused = async {
         begun.notified().await;
         let mut errors = Vec::new();
         for to in [&to, &dry] {
@@ -200,7 +200,7 @@ async fn pending_changes_and_runs_keep_a_ledger_where_it_is_and_are_named() {
         over.notify_one();
         errors
     };
-    let (_, errors) = tokio::join!(go(&repo_b, json!({"n": 2})), setup);
+    let (_, errors) = tokio::join!(go(&repo_b, json!({"n": 2})), refused);
     for error in errors {
         assert!(error.kind() == Kind::Contended && error.to_string().contains("bob@bob-host"), "{error:?}");
     }

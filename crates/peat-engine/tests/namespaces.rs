@@ -184,6 +184,22 @@ async fn a_namespace_of_another_repository_is_never_used_as_ones_own() {
     assert_eq!(ann.repo().data_get(&get("result")).await.unwrap().version, 1);
 }
 
+#[tokio::test]
+async fn an_empty_namespace_is_renamed_and_the_old_one_is_closed() {
+    let world = World::new();
+    let (ann, repo) = world.on("ann", "ops").await;
+    let (_bob, repo_b) = world.checkout(&ann, "bob");
+    repo_b.sync(true, false).await.unwrap();
+    let plan = repo.namespace_rename("infra", true).await.unwrap();
+    let done = repo.namespace_rename("infra", false).await.unwrap();
+    assert_eq!((plan.action, done.action, done.items_copied), (SetupAction::Move, SetupAction::Move, 0));
+    // Nobody writes to what is left.
+    let cancel = peat_engine::Cancel::default();
+    let run = repo_b.run(&support::request("m", json!({})), &cancel, &peat_engine::Quiet).await;
+    assert_eq!(run.unwrap_err().code(), "moved");
+    assert_eq!(go(&ann.repo(), json!({"n": 1})).await.report.data_artifacts[0].version, Some(1));
+}
+
 fn of(model: &str) -> DataGet {
     DataGet { model: model.to_owned(), ..get("result") }
 }

@@ -164,8 +164,9 @@ impl Marker {
     }
 
     fn parse(text: &str, running: &str) -> Result<Self> {
-        let doc: Map<String, Value> = yaml::from_str(text, MARKER)
-            .map_err(|error| error.with_hint("correct the file (a merge may have left its marks), or restore it from git"))?;
+        let doc: Map<String, Value> = yaml::from_str(text, MARKER).map_err(|error| {
+            error.with_hint("correct the file (a merge may have left its marks), or restore it from git")
+        })?;
         let field = |name: &str| -> Result<&str> {
             doc.get(name).and_then(Value::as_str).ok_or_else(|| {
                 Error::invalid(format!("{MARKER} holds no text under '{name}'"))
@@ -224,7 +225,9 @@ fn datastore(value: &Value) -> Result<Option<Datastore>> {
     if store.url.is_empty() {
         return Err(Error::invalid(format!("{MARKER}: datastore has no 'url'"))
             .with_hint("write the URL of the store there, or restore the file from git")
-            .with_hint("without any: remove 'datastore' from the file, then 'peat datastore setup <url> --skip-migration'"));
+            .with_hint(
+                "without any: remove 'datastore' from the file, then 'peat datastore setup <url> --skip-migration'",
+            ));
     }
     store.namespace()?;
     store.hydration()?;

@@ -105,7 +105,9 @@ mod tests {
             assert_eq!(lines(&text).unwrap()["datastore"].get("namespace"), store.get("namespace"), "{text}");
         }
         // Two answers are none; an id that is not sure is read elsewhere.
-        for (ours, theirs) in [("  url: s3://c/p", "  url: s3://d/p"), ("  namespace: x", ""), ("  region: a", "  region: b")] {
+        for (ours, theirs) in
+            [("  url: s3://c/p", "  url: s3://d/p"), ("  namespace: x", ""), ("  region: a", "  region: b")]
+        {
             assert_eq!(lines(&format!("{WHOLE}{}", conflict(ours, theirs))), None, "{ours} {theirs}");
         }
         let ids = conflict("repoId: a", "repoId: b");

@@ -237,22 +237,18 @@ impl Dialect for S3 {
                 "wrong_key",
                 vec![format!("{server} does not know this access key: {}", self.credentials.source().key_hint())],
             ),
-            ("SignatureDoesNotMatch", _) => (
-                Kind::Denied,
-                "wrong_key",
-                {
-                    let elsewhere = match self.path_style(subject.settings) {
-                        true if Self::has_no_name(subject.settings) => None,
-                        true => Some("host name: set up again with --path-style=false"),
-                        false => Some("path: set up again with --path-style"),
-                    };
-                    let secret = self.credentials.source().secret_hint();
-                    [format!("the secret does not fit the access key: {secret}")]
-                        .into_iter()
-                        .chain(elsewhere.map(|place| format!("or the server expects the bucket in the {place}")))
-                        .collect()
-                },
-            ),
+            ("SignatureDoesNotMatch", _) => (Kind::Denied, "wrong_key", {
+                let elsewhere = match self.path_style(subject.settings) {
+                    true if Self::has_no_name(subject.settings) => None,
+                    true => Some("host name: set up again with --path-style=false"),
+                    false => Some("path: set up again with --path-style"),
+                };
+                let secret = self.credentials.source().secret_hint();
+                [format!("the secret does not fit the access key: {secret}")]
+                    .into_iter()
+                    .chain(elsewhere.map(|place| format!("or the server expects the bucket in the {place}")))
+                    .collect()
+            }),
             (code, _) if skewed(code) => (Kind::Denied, "clock_skew", vec![skew(subject.env, reply)]),
             ("NotImplemented", _) => subject.unsupported(),
             (
@@ -425,11 +421,8 @@ mod tests {
             ("https://s3.example.com", false),
             ("http://localhost:9000", false),
         ] {
-            let options = OpenOptions {
-                endpoint: Some(endpoint.to_owned()),
-                path_style: Some(false),
-                ..OpenOptions::default()
-            };
+            let options =
+                OpenOptions { endpoint: Some(endpoint.to_owned()), path_style: Some(false), ..OpenOptions::default() };
             let (_, settings) = S3::new("bucket", &options, &Env::system([])).unwrap();
             assert_eq!(S3::has_no_name(&settings), is_address, "{endpoint}");
         }

@@ -21,11 +21,16 @@ const ENTRIES: usize = 4096;
 /// Refuses a folder that is, or lies in, a namespace of another store, or that lies in such a store.
 pub(super) fn not_nested(folder: &Path) -> Result<()> {
     in_no_namespace(folder)?;
-    let Some((store, namespace)) = folder.ancestors().skip(1).take(LEVELS).find_map(|above| Some((above, holds(above)?)))
+    let Some((store, namespace)) =
+        folder.ancestors().skip(1).take(LEVELS).find_map(|above| Some((above, holds(above)?)))
     else {
         return Ok(());
     };
-    let message = format!("{} lies inside another store, {}, beside its namespace '{namespace}'", folder.display(), store.display());
+    let message = format!(
+        "{} lies inside another store, {}, beside its namespace '{namespace}'",
+        folder.display(),
+        store.display()
+    );
     Err(Error::invalid(message)
         .with_code("inside_a_store")
         .with_hint("choose a folder that is not part of a store")

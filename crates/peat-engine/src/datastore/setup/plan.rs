@@ -215,7 +215,8 @@ impl Repo {
             }
             None => match went {
                 Some(went) if (&went.url, &went.namespace) != (url, namespace) => Err(source.clone.gone_to(went)),
-                None if source.standing.items == 0 && source.standing.seq.0 == 0 => Ok(Action::Create),
+                // (An empty one that is shared would stay where it was, for ever, and for others to write to.)
+                None if source.place.private && source.standing.seq.0 == 0 => Ok(Action::Create),
                 _ => {
                     let store = plan.target.opened.within(namespace.as_str())?;
                     Ok(Action::Move(Box::new(source.clone.plan_copy((!fresh).then_some(&store)).await?)))
