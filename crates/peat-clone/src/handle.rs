@@ -412,10 +412,12 @@ impl LocalClone {
         let reporter = &self.0.options.reporter;
         let progress = |done, of| reporter.report(Event::Collecting { done, of });
         let purged = self.0.ledger.purge(&self.purging(unit, paths), &progress).await;
-        let pulled = self.pull(&Scope::All).await;
         // One that stopped half-way has changed the present, too.
-        let purged = purged?;
-        pulled.map(|_| purged)
+        if purged.as_ref().err().is_none_or(|error| error.kind() != Kind::Offline) {
+            let pulled = self.pull(&Scope::All).await;
+            return purged.and_then(|purged| pulled.map(|_| purged));
+        }
+        purged
     }
 
     fn purging(&self, unit: &Unit, paths: &[ItemPath]) -> Purging {

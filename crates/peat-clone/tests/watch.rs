@@ -10,7 +10,7 @@ use common::carried::{carried, log_key};
 use common::{Machine, World, change_append, change_bytes, change_end, noise, unit};
 use peat_clone::{Event, Reporter, Watch, WatchOptions, Watched};
 use peat_ledger::{Checkpoint, Checkpointing, Collecting, Ledger, TxKind};
-use peat_objects::{Fault, Op, Range, Store};
+use peat_objects::{Fault, MemoryStore, Op, Range, Store};
 use peat_types::{CloneId, InstanceId, Kind, Seq};
 
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -405,4 +405,23 @@ async fn checkpoint(ledger: &Ledger) {
     let patience = Duration::from_secs(30);
     let how = Checkpointing { author: "a@box".to_owned(), force: true, full: false, patience };
     assert!(matches!(ledger.checkpoint(&how).await.unwrap(), Checkpoint::Done { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_moved_ends_it_when_all_was_seen() {
+    let world = World::new(20);
+    let (a, b) = (world.open("a").await, world.open("b").await);
+    let mut watch = b.clone.watch(&options()).await.unwrap();
+    a.put("model/m1", "data/x", "1").await;
+    let target: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let plan = a.clone.plan_copy(Some(&target)).await.unwrap();
+    a.clone.copy(&target, &plan).await.unwrap();
+    a.clone.move_to(&target, "memory:there", &"ops".parse().unwrap(), &serde_json::Value::Null).await.unwrap();
+    assert_eq!(id(&watch.next().await.unwrap()).0, 1);
+    watch.done().await.unwrap();
+    for _ in 0..2 {
+        let error = watch.next().await.unwrap_err();
+        assert_eq!((error.kind(), error.code()), (Kind::Conflict, "moved"), "{error:?}");
+    }
+    assert_eq!(watch.seq(), Seq(2));
 }

@@ -65,6 +65,18 @@ fn a_ledger_moves_to_a_bucket_and_back_to_a_folder() {
     let refused = late.peat("model method run m execute --json").status(1).error();
     assert_eq!(refused["code"], "moved", "{refused}");
     assert!(refused["hint"].as_str().unwrap().contains("'peat datastore setup file://"), "{refused}");
+    // Who only reads is told, until the command that is named was given.
+    for reading in ["status", "data list m", "doctor"] {
+        let told = late.peat(reading).err;
+        assert!(
+            told.contains("warning:") && told.contains("hint: follow it with 'peat datastore setup file://"),
+            "{told}"
+        );
+    }
+    let store = sandbox.path("store").display().to_string();
+    let followed = late.run(["datastore", "setup", "filesystem", "--path", &store, "--namespace", "infra"]).ok();
+    assert!(!followed.err.contains("moved"), "{followed:?}");
+    assert!(!late.peat("status").ok().err.contains("moved"));
 }
 
 #[test]

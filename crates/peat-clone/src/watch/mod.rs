@@ -134,8 +134,8 @@ impl Watch {
     /// trying, with growing pauses, and tells the reporter once.
     ///
     /// # Errors
-    /// `Damaged` with codes `rollback`, `fork` and so on, as a pull: the log is not the one that was followed. Other errors
-    /// that trying again does not help against.
+    /// `Damaged` with codes `rollback`, `fork` and so on, as a pull: the log is not the one that was followed; `Conflict` with
+    /// code `moved` once all of a ledger that moved was seen. Other errors that trying again does not help against.
     pub async fn next(&mut self) -> Result<Watched> {
         loop {
             match self.look().await {
@@ -146,6 +146,10 @@ impl Watch {
                 }
                 Ok(false) => {
                     self.save()?;
+                    // All that came before it was seen, and nothing comes any more.
+                    if let Some(moved) = self.inner.db.heads()?.head.and_then(|head| head.root.moved) {
+                        return Err(self.inner.ledger.gone_to(&moved));
+                    }
                     let pause = self.pace.quiet(&self.inner.env);
                     self.inner.env.sleep(pause).await;
                 }

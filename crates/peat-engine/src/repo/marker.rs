@@ -172,8 +172,8 @@ impl Marker {
                 Error::invalid(format!("{MARKER} holds no text under '{name}'"))
                     .with_hint("restore the file from git: it says where the datastore is, too")
                     .with_hint(
-                        "without git, 'peat init --force' writes what is missing; then 'peat datastore setup <url> \
-                         --skip-migration' leads to a shared datastore",
+                        "without git, 'peat init --force' writes a new one, and 'peat datastore setup <url> \
+                         --skip-migration' leads to a shared datastore; should that have another owner, write its id as repoId",
                     )
             })
         };

@@ -205,8 +205,7 @@ impl Ledger {
     /// Takes a place for the copy of a ledger whose slot 0 is void: it gets the id of the ledger, and goes with a collection.
     async fn claim(&self, target: &dyn Store) -> Result<()> {
         let name = key::log(Seq::ZERO);
-        let mut stub = format::void_slot();
-        stub.extend_from_slice(self.info.ledger.as_bytes());
+        let stub = format::claimed_slot(self.info.ledger);
         self.env.step("move.claim").await;
         let there = create_or_read(target, &self.env, &name, stub.clone().into(), &self.info.params).await?;
         // Or its first entry, copied when that was not void yet.

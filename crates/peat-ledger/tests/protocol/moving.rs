@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use peat_ledger::{Commit, Ledger, Moved, NsInfo};
+use peat_ledger::{Commit, Ledger, Moved, NsInfo, Purging};
 use peat_objects::{Created, MemoryStore, Range, Store};
 use peat_types::{CloneId, InstanceId, Kind, LedgerId, Namespace, Seq};
 
-use super::bench::{Bench, log_key};
+use super::bench::{Bench, env, log_key};
 use super::checkpoint::{busy, checkpoint, forced, sync};
 use super::gc::{DAY, collect, keep, timed};
 
@@ -192,5 +192,16 @@ async fn of_two_ledgers_that_are_copied_to_one_place_the_second_leaves_nothing_t
         let mut keys: Vec<String> = plan.objects.iter().map(|object| object.key.clone()).collect();
         keys.push(log_key(Seq(0)));
         assert!(memory.keys().iter().all(|key| keys.contains(key)), "{:?}", memory.keys());
+        // What is left of that in slot 0 is nobody's work.
+        let info = winner.move_to(&target, &to("memory:b"), "ann@home", &serde_json::Value::Null).await.expect("moved");
+        let copy =
+            Ledger::with_info(target, &env(1), info, CloneId::from_bytes([1; 16]), InstanceId::from_bytes([1; 16]));
+        let nothing = Purging {
+            unit: "model/none".parse().expect("unit"),
+            paths: vec!["data".parse().expect("path")],
+            author: "ann@here".into(),
+            patience: std::time::Duration::from_secs(60),
+        };
+        assert_eq!(copy.plan_purge(&nothing).await.expect("planned").unfinished, 0);
     }
 }

@@ -35,7 +35,7 @@ impl Repo {
             )
             .with_code("changed_by_hand")
             .with_hint(
-                "commit them with 'peat datastore sync --push', or put back what they held: 'peat doctor --repair'",
+                "commit them with 'peat datastore sync --push', or put back what they held: 'peat doctor --deep --repair'",
             ));
         }
         if let Some(info) = clone.leases()?.into_iter().find(|info| info.lease.held) {
@@ -62,11 +62,17 @@ impl Repo {
             }
             (Action::Move(_) | Action::Follow(_), Some(source)) => (source.clone, true),
             (_, Some(source)) => (source.clone, false),
-            (_, None) => match self.clone_that_is_left(plan).await {
-                Some(clone) => (clone, false),
-                None => return Ok(None),
-            },
+            (_, None) => {
+                let Some(clone) = self.clone_that_is_left(plan).await else { return Ok(None) };
+                // It may be left because it is broken.
+                return Ok(self.only_here(clone, false).unwrap_or_default());
+            }
         };
+        self.only_here(clone, takes)
+    }
+
+    /// What a clone has that is nowhere else, in words; without the journal when that is taken along.
+    fn only_here(&self, clone: &LocalClone, takes: bool) -> Result<Option<String>> {
         let pending = if takes { 0 } else { clone.pending()?.len() };
         let edited = self.edited(clone)?;
         let mut what = Vec::new();
@@ -79,8 +85,12 @@ impl Repo {
         if what.is_empty() {
             return Ok(None);
         }
-        let way = if takes { "copy them over" } else { "'peat datastore sync --push' commits them while it is in use" };
-        Ok(Some(format!("with the present datastore stay behind {}; {way}", what.join(", and "))))
+        let what = what.join(", and ");
+        Ok(Some(if takes {
+            format!("what does not go along by itself is to be copied over ('peat status' shows what did): {what}")
+        } else {
+            format!("stays behind, and 'peat datastore sync --push' would commit it before that: {what}")
+        }))
     }
 
     /// The clone that is in use now and will not be, if this machine has one. What cannot be opened is left in peace.
