@@ -71,6 +71,12 @@ impl LocalClone {
         Ok(ByHand { changed, missing: missing.filter_map(Result::transpose).collect::<Result<_>>()? })
     }
 
+    /// Whether files lie in the tree that were there before `state.db` was built anew, and that no pull has compared with
+    /// the ledger yet. What they are is not known: [`by_hand`](Self::by_hand) leaves them out.
+    pub fn is_unread(&self) -> Result<bool> {
+        self.0.db.is_unread()
+    }
+
     /// What was put aside since this was asked last, because it was changed by hand and in the ledger: paths in the tree, and
     /// where the contents are.
     pub fn take_aside(&self) -> Vec<(String, PathBuf)> {

@@ -144,7 +144,17 @@ impl Inner {
                 if glance == Glance::Missing { missing.push(item) } else { altered.push(item) }
             }
         }
-        let foreign: Vec<String> = self.tree.walk()?.into_iter().filter(|path| !known.contains(path)).collect();
+        let mut foreign = Vec::new();
+        let found = self.tree.walk()?;
+        self.db.read(|tx| {
+            for path in found.into_iter().filter(|path| !known.contains(path)) {
+                // What a pull is still to look at is not known to belong to nobody.
+                if !path.parse().is_ok_and(|path| db::is_noted(tx, &path).unwrap_or(true)) {
+                    foreign.push(path);
+                }
+            }
+            Ok(())
+        })?;
         let names = |items: &[Item]| -> Vec<String> { items.iter().map(|item| item.path.to_string()).collect() };
         let mut problems = Vec::new();
         for (names, what) in [(names(&missing), "missing"), (names(&altered), "altered"), (foreign.clone(), "foreign")]

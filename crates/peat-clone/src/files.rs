@@ -141,6 +141,19 @@ fn make_executable(_: &File) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Device and inode of a folder, where there are such.
+#[cfg(unix)]
+pub(crate) fn folder_id(dir: &Path) -> Result<Option<(u64, u64)>> {
+    use std::os::unix::fs::MetadataExt;
+    let meta = fs::metadata(dir).map_err(|e| Error::io("read", dir, e))?;
+    Ok(Some((meta.dev(), meta.ino())))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn folder_id(_: &Path) -> Result<Option<(u64, u64)>> {
+    Ok(None)
+}
+
 /// Makes names in a folder survive a power cut.
 pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
     if cfg!(unix) {

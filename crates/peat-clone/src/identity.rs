@@ -41,7 +41,7 @@ pub(crate) struct Found {
 /// Reads or makes the identity of the folder. The caller holds the folder's lock and saves what it got.
 pub(crate) fn find(env: &Env, options: &Options) -> Result<Found> {
     let path = options.dir.join("clone.json");
-    let folder = folder_id(&options.dir)?;
+    let folder = files::folder_id(&options.dir)?;
     let Some(bytes) = files::read(&path)? else {
         let identity = Identity {
             version: VERSION,
@@ -122,16 +122,4 @@ impl Identity {
             false,
         )
     }
-}
-
-#[cfg(unix)]
-fn folder_id(dir: &Path) -> Result<Option<(u64, u64)>> {
-    use std::os::unix::fs::MetadataExt;
-    let meta = std::fs::metadata(dir).map_err(|e| Error::io("read", dir, e))?;
-    Ok(Some((meta.dev(), meta.ino())))
-}
-
-#[cfg(not(unix))]
-fn folder_id(_: &Path) -> Result<Option<(u64, u64)>> {
-    Ok(None)
 }

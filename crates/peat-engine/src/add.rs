@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use peat_clone::{ByHand, Item, LocalClone, NewChange, OnRefusal, Source};
+use peat_clone::{ByHand, Item, LocalClone, NewChange, OnRefusal, Scope, Source};
 use peat_types::{Error, Hasher, ItemPath, Result, Unit};
 use sha2::{Digest, Sha256};
 
@@ -114,6 +114,9 @@ impl Repo {
     /// `many_deletes`, when more would be deleted than the limit allows.
     pub async fn add(&self, paths: &[String], request: AddRequest) -> Result<AddReport> {
         let clone = self.clone_of().await?;
+        if !request.dry_run {
+            compare(clone).await?;
+        }
         let found = self.hand(clone, clone.by_hand()?, paths);
         let missing = found.missing.len();
         let hand = found.deleting(clone, request.deletes)?;
@@ -189,6 +192,15 @@ impl Repo {
         }
         Ok(report)
     }
+}
+
+/// Pulls, when the index was built anew and files lie in the tree that were there before: only the ledger tells which of
+/// them are old, and which were made by somebody.
+pub(crate) async fn compare(clone: &LocalClone) -> Result<()> {
+    if clone.is_unread()? {
+        clone.pull(&Scope::All).await?;
+    }
+    Ok(())
 }
 
 /// What a batch of files means.

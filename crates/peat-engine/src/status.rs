@@ -98,6 +98,13 @@ impl Repo {
                 "some changes are not in the datastore yet: 'peat datastore sync --push' commits them".to_owned(),
             );
         }
+        if clone.is_unread()? {
+            notes.push(
+                "state.db was built anew, and files lie in the tree that were there before: \
+                 'peat datastore sync --pull' compares them with the datastore"
+                    .to_owned(),
+            );
+        }
         let hand = self.hand(clone, clone.by_hand()?, &[]);
         if !hand.files.is_empty() {
             notes.push(

@@ -118,7 +118,7 @@ fn put(
             kept.map(|bytes| &bytes[..]),
         ])
         .map_err(sql)?;
-    if kept.is_some() { Ok(()) } else { todo::note(tx, unit, path, was) }
+    if kept.is_some() { Ok(()) } else { todo::note(tx, Some(unit), path, was) }
 }
 
 fn delete(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath) -> Result<bool> {
@@ -126,7 +126,7 @@ fn delete(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath) -> Result<bool> {
     let mut statement = tx.prepare_cached("DELETE FROM items WHERE unit = ?1 AND path = ?2").map_err(sql)?;
     let gone = statement.execute([unit.as_str(), path.as_str()]).map_err(sql)? > 0;
     if gone && !is_lease(path) {
-        todo::note(tx, unit, path, was)?;
+        todo::note(tx, Some(unit), path, was)?;
     }
     Ok(gone)
 }

@@ -1,6 +1,7 @@
 //! `state.db`: everything a clone derived from the log. Disposable: when it cannot be opened it is built anew, and the
 //! next pull fills it again. What must not be lost is in the journal.
 
+mod found;
 mod headers;
 mod heads;
 mod index;

@@ -11,10 +11,11 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::{Db, mark_of, sql};
 use crate::files;
+use crate::tree::Tree;
 use crate::{Durability, Event, Options};
 
 /// Raised whenever the tables change; another number means another program wrote the file, so it is built anew.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 
 const SCHEMA: &str = "
@@ -30,8 +31,8 @@ CREATE INDEX items_fold ON items(unit, fold);
 CREATE INDEX items_path ON items(path);
 CREATE INDEX items_hash ON items(hash) WHERE hash IS NOT NULL;
 -- paths whose file in the tree may not be what the index says; a new id whenever that happens again; was: hash of what it
--- held before
-CREATE TABLE todo(id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, unit TEXT NOT NULL, was BLOB);
+-- held before; unit: NULL for what was in the tree when this file was built
+CREATE TABLE todo(id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, unit TEXT, was BLOB);
 -- files that were put into the tree: one that is missing was removed by somebody; and when those had been written that were
 -- found to be right, which saves reading them again
 CREATE TABLE checked(path TEXT PRIMARY KEY, nanos INTEGER NOT NULL, hash BLOB NOT NULL) WITHOUT ROWID;
@@ -73,7 +74,9 @@ impl Db {
                 }
             }
         };
-        Ok(Self { conn: Mutex::new(conn), path, page_puts: AtomicU64::new(0) })
+        let db = Self { conn: Mutex::new(conn), path, page_puts: AtomicU64::new(0) };
+        db.meet(&Tree::new(options.dir.join("tree")))?;
+        Ok(db)
     }
 }
 

@@ -15,14 +15,15 @@ use super::{Db, sql};
 pub(crate) struct Todo {
     pub(crate) id: i64,
     pub(crate) path: ItemPath,
-    pub(crate) unit: Unit,
+    /// Absent for a file that was found in the tree when the index knew nothing.
+    pub(crate) unit: Option<Unit>,
     /// What the file was to hold before; absent when there was no item. Anything else was put there by somebody.
     pub(crate) was: Option<Hash>,
 }
 
 /// Notes that the file at `path`, which `unit` set or removed, must be looked at (again). `was` is what it held until now; an
 /// older note knows better.
-pub(crate) fn note(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath, was: Option<Hash>) -> Result<()> {
+pub(crate) fn note(tx: &Transaction<'_>, unit: Option<&Unit>, path: &ItemPath, was: Option<Hash>) -> Result<()> {
     let mut statement = tx
         .prepare_cached(
             "INSERT OR REPLACE INTO todo(path, unit, was)
@@ -30,7 +31,7 @@ pub(crate) fn note(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath, was: Opti
         )
         .map_err(sql)?;
     let was = was.as_ref().map(Hash::as_bytes);
-    statement.execute(rusqlite::params![path.as_str(), unit.as_str(), was]).map(drop).map_err(sql)
+    statement.execute(rusqlite::params![path.as_str(), unit.map(Unit::as_str), was]).map(drop).map_err(sql)
 }
 
 /// Whether there is a note about a path.
@@ -51,14 +52,15 @@ impl Db {
                         Ok((
                             row.get(0)?,
                             row.get::<_, String>(1)?,
-                            row.get::<_, String>(2)?,
+                            row.get::<_, Option<String>>(2)?,
                             row.get::<_, Option<[u8; 32]>>(3)?,
                         ))
                     })
                     .optional();
                 // Another process may have seen to it.
                 let Some((id, path, unit, was)) = row.map_err(sql)? else { continue };
-                out.push(Todo { id, path: path.parse()?, unit: unit.parse()?, was: was.map(Hash::from_bytes) });
+                let unit = unit.map(|unit| unit.parse()).transpose()?;
+                out.push(Todo { id, path: path.parse()?, unit, was: was.map(Hash::from_bytes) });
             }
             Ok(out)
         })
@@ -94,7 +96,9 @@ impl Db {
     /// Units of all paths noted.
     pub(crate) fn todo_units(&self) -> Result<Vec<Unit>> {
         self.read(|tx| {
-            let mut statement = tx.prepare_cached("SELECT DISTINCT unit FROM todo ORDER BY unit").map_err(sql)?;
+            let mut statement = tx
+                .prepare_cached("SELECT DISTINCT unit FROM todo WHERE unit IS NOT NULL ORDER BY unit")
+                .map_err(sql)?;
             let rows = statement.query_map([], |row| row.get::<_, String>(0)).map_err(sql)?;
             rows.map(|row| row.map_err(sql)?.parse()).collect()
         })
@@ -163,10 +167,10 @@ mod tests {
                 let insert = "INSERT INTO items(unit, path, fold, row) VALUES (?1, ?2, ?2, ?3)";
                 tx.execute(insert, rusqlite::params![unit.as_str(), path(n).as_str(), encode_row(&row)])
                     .map_err(sql)?;
-                note(tx, &unit, &path(n), None)?;
+                note(tx, Some(&unit), &path(n), None)?;
             }
             // A file that went away needs nothing.
-            note(tx, &unit, &path(200), None)
+            note(tx, Some(&unit), &path(200), None)
         })
         .unwrap();
         let notes = db.todo(&db.todo_by_place(None, 0).unwrap()).unwrap();

@@ -294,7 +294,7 @@ impl Inner {
                     _ => false,
                 };
                 if !same {
-                    db::note(tx, &todo.unit, &todo.path, todo.was)?;
+                    db::note(tx, todo.unit.as_ref(), &todo.path, todo.was)?;
                     continue;
                 }
                 db::todo_done(tx, todo.id)?;

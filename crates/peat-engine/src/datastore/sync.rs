@@ -6,7 +6,7 @@ use peat_clone::{LocalClone, Scope, Settled};
 use peat_types::{Error, Kind, Result, Unit, in_span, operation};
 
 use crate::Repo;
-use crate::add::{Hand, HandFile};
+use crate::add::{Hand, HandFile, compare};
 use crate::planner::{ADD, DELETE, HandChange};
 use crate::report::{AsideFile, PulledPlan, SyncPlan, SyncReport};
 use crate::status::pending_change;
@@ -81,6 +81,9 @@ impl Repo {
             missing: 0,
             errors: Vec::new(),
         };
+        if request.adds() {
+            compare(clone).await?;
+        }
         // Looked for once, before anything comes that need not be looked at.
         let mut by_hand = clone.by_hand()?;
         if request.sends() {
