@@ -77,6 +77,12 @@ impl LocalClone {
         self.0.db.is_unread()
     }
 
+    /// Whether files that this clone had put into the tree went away with its folder, and no pull has brought them back
+    /// yet. That they are not there says nothing.
+    pub fn is_lost(&self) -> Result<bool> {
+        self.0.db.is_lost()
+    }
+
     /// What was put aside since this was asked last, because it was changed by hand and in the ledger: paths in the tree, and
     /// where the contents are.
     pub fn take_aside(&self) -> Vec<(String, PathBuf)> {

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::Path;
 
 use peat_clone::{ByHand, Item, LocalClone, NewChange, OnRefusal, Scope, Source};
-use peat_types::{Error, Hasher, ItemPath, Result, Unit};
+use peat_types::{Error, Hasher, ItemPath, Kind, Result, Unit};
 use sha2::{Digest, Sha256};
 
 use crate::Repo;
@@ -79,6 +79,13 @@ impl Hand {
         let missing = std::mem::take(&mut self.missing);
         if !deletes {
             return Ok(self);
+        }
+        if clone.is_lost()? {
+            let tree = clone.tree();
+            let message = format!("the folder {} was not there, so what is missing in it says nothing", tree.display());
+            return Err(Error::new(Kind::Conflict, message)
+                .with_code("tree_missing")
+                .with_hint("nothing was sent; 'peat datastore sync --pull' puts its files back"));
         }
         let gone: BTreeSet<ItemPath> = missing.iter().map(|file| file.path.clone()).collect();
         for file in missing {

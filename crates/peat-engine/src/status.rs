@@ -105,6 +105,12 @@ impl Repo {
                     .to_owned(),
             );
         }
+        if clone.is_lost()? {
+            notes.push(
+                "the folder of the tree was not there, and was made anew: 'peat datastore sync --pull' puts its files back"
+                    .to_owned(),
+            );
+        }
         let hand = self.hand(clone, clone.by_hand()?, &[]);
         if !hand.files.is_empty() {
             notes.push(

@@ -458,3 +458,47 @@ async fn what_was_deleted_does_not_come_back_from_a_tree_whose_index_was_lost() 
         assert!(repo.ledger_verify(true).await.unwrap().passed);
     }
 }
+
+#[tokio::test]
+async fn a_tree_that_went_away_as_a_whole_says_nothing_about_its_files() {
+    let world = World::new();
+    let (_ann, repo) = world.shared("ann").await;
+    for id in ["one", "two"] {
+        lay(&repo, id, 1, "{}").await;
+    }
+    repo.synchronise(PUSH).await.unwrap();
+    let tree = repo.clone_of().await.unwrap().tree();
+    let host = repo.host().clone();
+    drop(repo);
+    let open = || Repo::find(host.clone()).unwrap();
+    let asked = SyncRequest { deletes: true, allow_deletes: true, ..PUSH };
+    let away = tree.with_file_name("elsewhere");
+    // Removed; and an empty folder where a disk is not mounted.
+    for empty in [false, true] {
+        fs::rename(&tree, &away).unwrap();
+        if empty {
+            fs::create_dir(&tree).unwrap();
+        }
+        let request = AddRequest { allow_deletes: true, ..DELETES };
+        for error in [
+            open().synchronise(asked).await.unwrap_err(),
+            open().sync_plan(asked).await.unwrap_err(),
+            open().add(&["data".to_owned()], request).await.unwrap_err(),
+        ] {
+            assert_eq!((error.kind(), error.code()), (Kind::Conflict, "tree_missing"), "{error:?}");
+        }
+        let status = open().status().await.unwrap();
+        assert!(status.by_hand.is_empty() && status.items == 4, "{status:?}");
+        assert!(status.notes.iter().any(|note| note.contains("was not there")), "{:?}", status.notes);
+        open().sync(true, false).await.unwrap();
+        assert!(tree.join("data/test/fake/one/result/1/raw").exists());
+        // It is mounted again: all that was pulled meanwhile is compared.
+        fs::remove_dir_all(&tree).unwrap();
+        fs::rename(&away, &tree).unwrap();
+        let status = open().status().await.unwrap();
+        assert!(status.by_hand.is_empty() && status.notes.is_empty(), "{status:?}");
+    }
+    // What is removed from it is somebody's doing again.
+    fs::remove_dir_all(tree.join("data/test/fake/one")).unwrap();
+    assert_eq!(open().synchronise(asked).await.unwrap().files_deleted, Some(2));
+}

@@ -1,9 +1,12 @@
-//! What opening finds in the tree: a new index knows nothing of the files that lie there.
+//! What opening finds in the tree. A new index knows nothing of the files that lie there, and a folder that was removed,
+//! replaced or not mounted holds none of those that the index knows: neither is what somebody did to them.
+
+use std::fs;
 
 use peat_types::{ItemPath, Result};
 
-use super::heads::{get_json, set_json};
-use super::{Db, note, sql};
+use super::heads::{clear, get_json, set_json};
+use super::{Db, all_placed, claimant, not_placed, note, sql};
 use crate::files;
 use crate::tree::Tree;
 
@@ -11,14 +14,35 @@ use crate::tree::Tree;
 type Root = Option<(u64, u64)>;
 
 const ROOT: &str = "tree";
+const LOST: &str = "tree_lost";
 
 impl Db {
-    /// Notes in a new index every file of the tree. The next pull of everything compares them. The caller holds the
-    /// lock of the folder.
+    /// Notes what was found: in a new index every file of the tree, and in another folder than the one that is known those
+    /// files that are not there. The next pull of everything compares them. The caller holds the lock of the folder.
     pub(super) fn meet(&self, tree: &Tree) -> Result<()> {
         let now: Root = files::folder_id(tree.root())?;
         match self.read(|tx| get_json::<Root>(tx, ROOT))? {
-            Some(_) => Ok(()),
+            Some(known) if known == now => Ok(()),
+            Some(_) => self.write(|tx| {
+                let mut gone = Vec::new();
+                all_placed(tx, &mut |path, _| gone.push(path.to_owned()))?;
+                let mut lost = false;
+                for path in gone {
+                    let Ok(path) = path.parse::<ItemPath>() else { continue };
+                    if fs::symlink_metadata(tree.at(&path)).is_ok() {
+                        continue;
+                    }
+                    if let Some(item) = claimant(tx, &path)? {
+                        note(tx, Some(&item.unit), &path, None)?;
+                    }
+                    not_placed(tx, path.as_str())?;
+                    lost = true;
+                }
+                if lost {
+                    set_json(tx, LOST, &true)?;
+                }
+                set_json(tx, ROOT, &now)
+            }),
             None => {
                 let paths = tree.walk()?;
                 self.write(|tx| {
@@ -36,5 +60,15 @@ impl Db {
         self.read(|tx| {
             tx.query_row("SELECT EXISTS(SELECT 1 FROM todo WHERE unit IS NULL)", [], |row| row.get(0)).map_err(sql)
         })
+    }
+
+    /// Whether files that this clone had put into the tree went away with the folder, and no pull has brought them back yet.
+    pub(crate) fn is_lost(&self) -> Result<bool> {
+        self.read(|tx| Ok(get_json(tx, LOST)?.unwrap_or_default()))
+    }
+
+    /// The tree was compared with all of the index.
+    pub(crate) fn compared(&self) -> Result<()> {
+        if self.is_lost()? { self.write(|tx| clear(tx, LOST)) } else { Ok(()) }
     }
 }

@@ -184,6 +184,10 @@ fn set(tx: &Transaction<'_>, key: &str, value: impl ToSql) -> Result<()> {
     statement.execute(params![key, value]).map(drop).map_err(sql)
 }
 
+pub(super) fn clear(tx: &Transaction<'_>, key: &str) -> Result<()> {
+    tx.execute("DELETE FROM meta WHERE key = ?1", [key]).map(drop).map_err(sql)
+}
+
 pub(super) fn get_json<T: serde::de::DeserializeOwned>(tx: &Transaction<'_>, key: &str) -> Result<Option<T>> {
     // An unreadable time is an unknown one.
     Ok(get::<String>(tx, key)?.and_then(|text| serde_json::from_str(&text).ok()))

@@ -107,6 +107,9 @@ impl Inner {
             .hydrate(only, at_hand)
             .await
             .map_err(|e| e.context("what is in the namespace is known here, but not all contents could be fetched"))?;
+        if only.is_none() {
+            self.db.compared()?;
+        }
         let entries = to.0.saturating_sub(from.map_or(to.0, |from| from.0));
         Ok(Pulled { from, to, entries, items: applied.items, bytes })
     }
