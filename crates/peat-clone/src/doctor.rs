@@ -6,7 +6,7 @@ use peat_types::{Error, Kind, Result};
 
 use crate::db;
 use crate::handle::Inner;
-use crate::sync::Look;
+use crate::sync::{ACCEPT, Look};
 use crate::tree::Glance;
 use crate::{Finding, Hydration, Item, PendingStatus, Repair};
 
@@ -118,6 +118,7 @@ impl Inner {
         };
         let hint = match looked {
             Err(error) if error.kind() == Kind::Offline => "check the network; local reads still work",
+            _ if before.is_ok() && self.db.heads().is_ok_and(|heads| heads.suspect) => ACCEPT,
             _ => "do not write until this is understood: 'peat ledger verify' looks at the store",
         };
         finding("head", problem, fine, hint)

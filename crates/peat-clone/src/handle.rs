@@ -141,6 +141,10 @@ impl LocalClone {
         let ledger = ledger.with_together(options.together).with_neighbours(beside);
         found.identity.info = Some(ledger.info().clone());
         let db = Db::open(&env, &options).await?;
+        let ledger = match db.read(db::head_seq)? {
+            Some(seen) => ledger.with_seen(seen),
+            None => ledger,
+        };
         if made_before && db.heads()?.head.is_none() {
             Box::pin(ledger.finish_creation()).await?;
         }
@@ -200,6 +204,11 @@ impl LocalClone {
     /// The newest entry known of.
     pub fn head(&self) -> Result<Option<Seq>> {
         self.0.db.read(db::head_seq)
+    }
+
+    /// Whether the store was seen to be set back or replaced. Nothing is written to it then, until it is right again.
+    pub fn is_suspect(&self) -> Result<bool> {
+        Ok(self.0.db.heads()?.suspect)
     }
 
     /// When the store was last asked for news, by this machine's clock.
@@ -383,7 +392,7 @@ impl LocalClone {
     /// compacts packs.
     pub async fn checkpoint(&self, force: bool, full: bool) -> Result<Checkpoint> {
         let how = Checkpointing { author: self.0.author(), force, full, patience: MAINTENANCE };
-        self.0.ledger.checkpoint(&how).await
+        self.0.guarded(self.0.ledger.checkpoint(&how)).await
     }
 
     /// What a collection would do that keeps states of the last `keep`. Nothing is changed.
@@ -395,7 +404,7 @@ impl LocalClone {
     pub async fn gc(&self, plan: &GcPlan, keep: Duration) -> Result<Collected> {
         let reporter = &self.0.options.reporter;
         let progress = |done, of| reporter.report(Event::Collecting { done, of });
-        self.0.ledger.gc(plan, &self.collecting(keep), &progress).await
+        self.0.guarded(self.0.ledger.gc(plan, &self.collecting(keep), &progress)).await
     }
 
     pub(crate) fn collecting(&self, keep: Duration) -> Collecting {
@@ -411,7 +420,7 @@ impl LocalClone {
     pub async fn purge(&self, unit: &Unit, paths: &[ItemPath]) -> Result<Purged> {
         let reporter = &self.0.options.reporter;
         let progress = |done, of| reporter.report(Event::Collecting { done, of });
-        let purged = self.0.ledger.purge(&self.purging(unit, paths), &progress).await;
+        let purged = self.0.guarded(self.0.ledger.purge(&self.purging(unit, paths), &progress)).await;
         // One that stopped half-way has changed the present, too.
         if purged.as_ref().err().is_none_or(|error| error.kind() != Kind::Offline) {
             let pulled = self.pull(&Scope::All).await;
@@ -432,12 +441,12 @@ impl LocalClone {
 
     /// Keeps a state, the newest when none is given, under a name. Gives the entry that says so and the one pinned.
     pub async fn pin(&self, name: &str, at: Option<Seq>) -> Result<(Seq, Seq)> {
-        self.0.ledger.pin(name, at, &self.0.author(), PINNING).await
+        self.0.guarded(self.0.ledger.pin(name, at, &self.0.author(), PINNING)).await
     }
 
     /// Removes a pin. Gives the entry that says so and the one that was pinned.
     pub async fn unpin(&self, name: &str) -> Result<(Seq, Seq)> {
-        self.0.ledger.unpin(name, &self.0.author(), PINNING).await
+        self.0.guarded(self.0.ledger.unpin(name, &self.0.author(), PINNING)).await
     }
 
     /// Any object of the ledger as JSON, by its key below the namespace.

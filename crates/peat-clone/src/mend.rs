@@ -22,7 +22,7 @@ impl LocalClone {
     /// Puts right in the store what the plan names. Interrupted anywhere, it may be planned and run again.
     pub async fn mend(&self, plan: &MendPlan) -> Result<Mended> {
         let how = Mending { author: self.0.author(), patience: MAINTENANCE };
-        self.0.ledger.mend(plan, &*self.0, &how).await
+        self.0.guarded(self.0.ledger.mend(plan, &*self.0, &how)).await
     }
 }
 

@@ -305,3 +305,74 @@ async fn leases_and_ranks_are_facts_not_files() {
     assert_eq!(item.rank, peat_clone::Rank::History(7));
     assert_eq!(b.file("data/1").as_deref(), Some("1"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a8_a_store_that_is_known_to_be_set_back_is_not_written_to_until_it_is_right_again() {
+    let world = World::new(17);
+    let a = world.open("a").await;
+    a.put("model/x", "data/1", "1").await;
+    let old = world.memory.fork();
+    a.put("model/x", "data/2", "2").await;
+    a.put("model/x", "data/3", "3").await;
+    let whole = world.memory.fork();
+    let set_back = async || {
+        for key in world.memory.keys().into_iter().filter(|key| !old.keys().contains(key)) {
+            world.memory.delete(&key).await.unwrap();
+        }
+    };
+    set_back().await;
+    // Another process of the clone, which looked lately: it knows from the index what there was.
+    let b = world.open("a").await;
+    let error = b.clone.checkpoint(true, true).await.unwrap_err();
+    assert_eq!(error.code(), "rollback", "{error:?}");
+    assert!(error.hints().iter().any(|hint| hint.contains("state.db")), "{error:?}");
+    // From now on none of them writes, though its last look is no second old.
+    let c = world.open("a").await;
+    for machine in [&a, &b, &c] {
+        let mut change = change_put("model/x", "data/4", "4");
+        change.patience = Duration::from_secs(1);
+        let error = machine.clone.commit(change).await.unwrap_err();
+        assert!(error.has_code("rollback"), "{error:?}");
+        assert!(machine.clone.pin("kept", None).await.unwrap_err().has_code("rollback"));
+        assert!(machine.clone.mend(&peat_clone::MendPlan::default()).await.unwrap_err().has_code("rollback"));
+        assert!(machine.clone.pull(&Scope::All).await.unwrap_err().has_code("rollback"));
+        let findings = machine.clone.doctor().await.unwrap();
+        let head = findings.iter().find(|found| found.check == "head").unwrap();
+        assert!(!head.passed && head.hint.as_ref().unwrap().contains("state.db"), "{head:?}");
+    }
+    assert_eq!(world.memory.keys(), old.keys());
+    // Somebody else goes on, up to the same entry.
+    let d = world.open("d").await;
+    d.put("model/y", "data/y2", "1").await;
+    d.put("model/y", "data/y3", "1").await;
+    let written = world.memory.keys();
+    for machine in [&a, &b, &c] {
+        let mut change = change_put("model/x", "data/4", "4");
+        change.patience = Duration::from_secs(1);
+        assert!(machine.clone.commit(change).await.unwrap_err().has_code("fork"));
+    }
+    assert_eq!(world.memory.keys(), written);
+    // The store is put right: what waits is committed.
+    for key in world.memory.keys() {
+        world.memory.delete(&key).await.unwrap();
+    }
+    for key in whole.keys() {
+        let object = whole.get(&key, peat_objects::Range::All).await.unwrap().unwrap();
+        world.memory.create(&key, object.bytes).await.unwrap();
+    }
+    let settled = a.clone.settle().await.unwrap();
+    assert_eq!((settled.committed.len(), settled.parked.len()), (6, 0), "{settled:?}");
+    assert!(!b.clone.is_suspect().unwrap());
+    b.put("model/x", "data/5", "5").await;
+    // Or it is taken as it is.
+    set_back().await;
+    b.clone.checkpoint(true, true).await.unwrap_err();
+    drop((a, b, c));
+    std::fs::remove_file(world.dir("a").join("state.db")).unwrap();
+    let a = world.open("a").await;
+    a.pull().await;
+    assert_eq!(a.paths("model/x"), ["data/1"]);
+    assert!(a.file("data/3").is_none());
+    assert_eq!(a.clone.take_aside().len(), 4);
+    a.put("model/x", "data/2", "again").await;
+}

@@ -1,6 +1,8 @@
 //! Moving a ledger from store to store, following it, and what is refused.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::large_futures, clippy::needless_pass_by_value)]
 
+#[path = "moving/index.rs"]
+mod index;
 #[path = "moving/left.rs"]
 mod left;
 #[path = "moving/points.rs"]

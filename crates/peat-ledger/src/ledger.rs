@@ -259,6 +259,21 @@ impl Ledger {
         Box::pin(self.head_entry(self.known(Seq::ZERO))).await
     }
 
+    /// This handle of somebody who saw the entry `seq` before: a log that ends before it went back.
+    #[must_use]
+    pub fn with_seen(self, seq: Seq) -> Self {
+        self.saw(seq);
+        self
+    }
+
+    /// Makes sure that the log still holds the entry that `state` was read from, or let go of it: LIST and GET.
+    ///
+    /// # Errors
+    /// `Damaged` with code `rollback` or `fork` when it does not.
+    pub async fn confirm(&self, state: &State) -> Result<()> {
+        Box::pin(self.still_holds(state)).await
+    }
+
     /// Everything after `state` (see `docs/design/001-ledger.md`, *Following*). `list` asks for a LIST instead of the
     /// probe of the next slot. `Damaged` with code `rollback` or `fork` when the log went back or is another one.
     pub async fn follow(&self, state: &State, list: bool) -> Result<Follow> {

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Db, sql};
 
+const SUSPECT: &str = "suspect";
+
 /// A point in time by both clocks, so that neither a reboot nor a changed wall clock makes it look younger.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Moment {
@@ -50,6 +52,8 @@ pub(crate) struct Heads {
     pub(crate) listed: Option<Moment>,
     /// Whether this clone wrote `head`: then creating the next entry is as good as asking for it.
     pub(crate) mine: bool,
+    /// Whether the store was seen not to be what it was, and nothing has shown since that it is again.
+    pub(crate) suspect: bool,
 }
 
 impl Heads {
@@ -73,6 +77,11 @@ pub(crate) struct NewHead<'a> {
 impl Db {
     pub(crate) fn heads(&self) -> Result<Heads> {
         self.read(heads)
+    }
+
+    /// Notes whether the store was set back or replaced.
+    pub(crate) fn suspect(&self, suspect: bool) -> Result<()> {
+        self.write(|tx| if suspect { set_json(tx, SUSPECT, &true) } else { clear(tx, SUSPECT) })
     }
 
     /// Notes that the store said at `at` that there was nothing after `seq`.
@@ -99,6 +108,7 @@ pub(crate) fn heads(tx: &Transaction<'_>) -> Result<Heads> {
         read: get_json(tx, "read")?,
         listed: get_json(tx, "listed")?,
         mine: get::<i64>(tx, "mine")? == Some(1),
+        suspect: get_json(tx, SUSPECT)?.unwrap_or_default(),
     })
 }
 

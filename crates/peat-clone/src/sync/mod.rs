@@ -8,4 +8,4 @@ mod refresh;
 
 pub(crate) use content::LOST;
 pub(crate) use hydrate::AtHand;
-pub(crate) use refresh::{Base, Look, RECENT};
+pub(crate) use refresh::{ACCEPT, Base, Look, RECENT};

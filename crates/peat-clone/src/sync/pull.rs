@@ -36,7 +36,7 @@ impl Inner {
                     };
                     self.find_places(&noted).await?;
                 }
-                pulled => return pulled,
+                pulled => return self.watchful(pulled),
             }
         }
     }
@@ -47,7 +47,7 @@ impl Inner {
         let params = &self.ledger.info().params;
         let older =
             |moment: Option<Moment>, ms| moment.is_none_or(|moment| moment.age(&self.env) >= Duration::from_millis(ms));
-        older(heads.read, params.fresh_ms) || older(heads.listed, params.relist_ms)
+        heads.suspect || older(heads.read, params.fresh_ms) || older(heads.listed, params.relist_ms)
     }
 
     async fn pull_all(&self, list: bool) -> Result<Pulled> {

@@ -15,6 +15,11 @@ const RETRIES: u32 = 3;
 /// How long to wait for the answer that another task of this process waits for.
 const SHARED: Duration = Duration::from_secs(2);
 
+/// What to do about a store that is not what it was.
+pub(crate) const ACCEPT: &str = "this clone writes nothing to it until it is what it was; if what is there now shall be it, \
+                                 remove state.db from the folder of the clone, which 'peat status' names: what is only here \
+                                 is put aside by the next pull, and pending changes are kept";
+
 /// A head and when it was seen to be one.
 pub(crate) struct Base {
     pub(crate) state: State,
@@ -61,8 +66,38 @@ impl Inner {
         Err(Error::damaged("the head of the log refers to objects that are gone").with_hint("run 'peat ledger verify'"))
     }
 
+    /// Remembers that the store was set back or replaced, so that nothing is written to it until it is right again.
+    pub(crate) fn watchful<T>(&self, seen: Result<T>) -> Result<T> {
+        match seen {
+            Err(error) if ["rollback", "fork"].iter().any(|code| error.has_code(code)) => {
+                self.db.suspect(true)?;
+                Err(error.with_hint(ACCEPT))
+            }
+            seen => seen,
+        }
+    }
+
+    /// Makes sure that the store is still what it was, when there is doubt about that. No request otherwise.
+    pub(crate) async fn trusted(&self) -> Result<()> {
+        let heads = self.db.heads()?;
+        let Some(head) = heads.head.filter(|_| heads.suspect) else { return Ok(()) };
+        Box::pin(self.ledger.confirm(&head)).await.map_err(|error| error.with_hint(ACCEPT))?;
+        self.db.suspect(false)
+    }
+
+    /// Does what writes to the store, unless that is not what it was.
+    pub(crate) async fn guarded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.trusted().await?;
+        self.watchful(Box::pin(work).await)
+    }
+
     /// Reads what is new after the head.
     pub(crate) async fn look(&self, look: Look) -> Result<()> {
+        self.trusted().await?;
+        self.watchful(Box::pin(self.look_now(look)).await)
+    }
+
+    async fn look_now(&self, look: Look) -> Result<()> {
         // What one task learns is recent enough for all that came meanwhile.
         let _turn = match look {
             Look::IfOld => self.env.timeout(SHARED, self.looking.lock()).await,

@@ -1,6 +1,6 @@
 //! The doctor: repo, clone and store, looked at from here. Evidence first; what is changed is what was shown.
 
-use peat_clone::{Built, Finding, LocalClone, MendPlan, Mended};
+use peat_clone::{Built, Finding, LocalClone, MendPlan, Mended, Repair};
 use peat_objects::{List, Range};
 use peat_types::{Result, Timestamp};
 
@@ -40,7 +40,12 @@ impl Repo {
     /// `peat doctor`.
     pub async fn doctor(&self, how: Examination) -> Result<Diagnosis> {
         let (clone, place) = self.opened().await?;
-        let findings = if how.deep { clone.examine().await? } else { clone.doctor().await? };
+        let mut findings = if how.deep { clone.examine().await? } else { clone.doctor().await? };
+        // Nothing is sent to a store that is not what it was.
+        let suspect = clone.is_suspect()?;
+        for found in findings.iter_mut().filter(|_| suspect) {
+            found.repair.take_if(|repair| *repair == Repair::Settle);
+        }
         let mut health_findings: Vec<DoctorFinding> = findings.iter().map(shown).collect();
         if how.definitions {
             health_findings.push(self.check_definitions()?);
@@ -48,7 +53,11 @@ impl Repo {
         let store = self.check_store(clone, place).await;
         let answers = store.iter().all(|finding| finding.check != "rights" || finding.passed);
         health_findings.extend(store);
-        let ledger = if answers { self.check_ledger(clone, how).await? } else { StoreHealth::default() };
+        let mut ledger = if answers { self.check_ledger(clone, how).await? } else { StoreHealth::default() };
+        if suspect {
+            ledger.plan = MendPlan::default();
+            ledger.findings.iter_mut().for_each(|found| found.repair = None);
+        }
         health_findings.extend(ledger.findings);
         health_findings.extend(self.upkeep_finding()?);
         if how.probe {

@@ -130,7 +130,6 @@ impl Ledger {
         Error::damaged(format!("the log in {} went back from entry {from} to entry {to}", self.store))
             .with_code("rollback")
             .with_hint("the bucket was set back or an old copy is being read: stop all writers, then compare")
-            .with_hint("nothing local was touched; a clone below another PEAT_HOME takes what is there")
     }
 
     pub(super) fn empty_log(&self) -> Error {
@@ -399,6 +398,16 @@ impl Ledger {
             entries.push(entry);
         }
         Ok(Stop::Full)
+    }
+
+    pub(super) async fn still_holds(&self, state: &State) -> Result<()> {
+        let head = self.glance_head(self.known(state.seq)).await?;
+        if head.state.root.keep > state.seq {
+            return Ok(());
+        }
+        let there = self.entry(state.seq).await?;
+        let same = there.is_some_and(|entry| !state.is_whole() || entry.state.hash == state.hash);
+        if same { Ok(()) } else { Err(self.fork(state.seq, "is not the entry seen here")) }
     }
 
     pub(super) async fn follow_from(&self, state: &State, list: bool) -> Result<Follow> {

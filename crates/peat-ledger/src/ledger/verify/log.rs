@@ -19,6 +19,7 @@ const STOP: &str = "stop all writers, compare with a backup, and restore the one
 impl Check<'_> {
     pub(super) async fn log(&mut self) -> Result<Option<State>> {
         let ledger = self.ledger;
+        let seen = ledger.known(Seq::ZERO);
         if ledger.store.get(key::NS, Range::All).await?.is_none() {
             self.find(key::NS, "is missing", RESTORE);
         }
@@ -36,6 +37,14 @@ impl Check<'_> {
             self.find(key::LOG, "holds no entry", RESTORE);
             return Ok(None);
         };
+        // A listing may lag behind; the slot itself does not.
+        if newest < seen && ledger.entry(seen).await?.is_none() {
+            self.find(
+                key::log(seen),
+                format!("was seen here, and the log ends with entry {newest}: it was set back"),
+                RESTORE,
+            );
+        }
         let head = match ledger.entry(newest).await {
             Ok(entry) => entry.ok_or_else(|| ledger.missing(newest))?.state,
             Err(error) => {
