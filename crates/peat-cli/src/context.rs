@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use peat_engine::{Cancel, HandOn, Host, Real, Reason, Repo};
 use peat_objects::{Meter, OpenOptions, Warn};
-use peat_types::{Env, Error, Result};
+use peat_types::{Env, Error, Result, Timestamp};
 
 use crate::exit::Exit;
 use crate::interrupt;
@@ -33,13 +33,15 @@ pub(crate) struct Context {
     prices: PricesSeen,
     trace: HandOn,
     started: Duration,
+    /// The same by the clock on the wall, which changes are dated by.
+    began: Timestamp,
     /// The repo the command works on, once it asked for it.
     repo: OnceCell<Repo>,
 }
 
 impl Context {
     pub fn new(settings: Settings, printer: Printer, env: Env) -> Self {
-        let started = env.monotonic();
+        let (started, began) = (env.monotonic(), env.now());
         Self {
             settings,
             printer,
@@ -50,6 +52,7 @@ impl Context {
             prices: PricesSeen::default(),
             trace: Arc::new(Vec::new),
             started,
+            began,
             repo: OnceCell::new(),
         }
     }
@@ -114,17 +117,23 @@ impl Context {
                 () = signals.next() => self.cancel.cancel(Reason::Interrupt),
             }
             if !self.graceful.get() {
-                return Err(interrupt::interrupted());
+                return Err(self.interrupted());
             }
             tokio::select! {
                 biased;
                 outcome = &mut command => Ok(self.after_interrupt(outcome)),
-                () = signals.next() => Err(interrupt::interrupted()),
+                () = signals.next() => Err(self.interrupted()),
             }
         });
         // Requests that nobody waits for any more must not hold the process back.
         runtime.shutdown_background();
         outcome
+    }
+
+    /// The error of a command that a signal stopped, with what it leaves in the journal.
+    fn interrupted(&self) -> Error {
+        let left = self.repo.get().map(|repo| repo.left_open(self.began)).unwrap_or_default();
+        left.into_iter().fold(interrupt::interrupted(), Error::with_hint)
     }
 
     /// After a command: maintenance, when it is due. What the command printed or cost does not change by it.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use peat_clone::{Adopt, Change, LeaseInfo, LocalClone, Pending, PendingStatus};
-use peat_types::{ChangeId, Error, Result};
+use peat_types::{ChangeId, Error, Result, Timestamp};
 use serde_json::{Value, json};
 
 use crate::history::model_of;
@@ -182,6 +182,25 @@ impl Repo {
         let changes: Vec<_> =
             self.clone_of().await?.pending()?.into_iter().map(|p| pending_change(&names, p)).collect();
         Ok(PendingList { total: changes.len() as u64, changes })
+    }
+
+    /// What this process leaves in the journal when it is stopped now: of the changes made since it began those that the next
+    /// command that settles would commit, one line each.
+    pub fn left_open(&self, since: Timestamp) -> Vec<String> {
+        let Some((clone, _)) = self.opened_now() else { return Vec::new() };
+        let mut left = clone.pending().unwrap_or_default();
+        left.retain(|change| {
+            let open = matches!(change.status, PendingStatus::Pending | PendingStatus::Unknown);
+            open && change.time.millis_since(since) >= 0
+        });
+        let line = |change: Pending| {
+            format!(
+                "change {} ({}) waits in the journal: the next run or 'peat datastore sync' commits it, and \
+                 'peat pending drop {}' forgets it",
+                change.change, change.message, change.change
+            )
+        };
+        left.into_iter().map(line).collect()
     }
 
     /// The pending change whose id is, or begins with, `wanted`.
