@@ -169,8 +169,10 @@ pub struct Settled {
     pub committed: Vec<Committed>,
     /// Put aside now.
     pub parked: Vec<Pending>,
-    /// Still open, because the store did not answer or another process works on it.
+    /// Still open, because the store did not answer.
     pub unknown: Vec<Pending>,
+    /// Still open, because another process works on them, and hears what becomes of them.
+    pub busy: Vec<Pending>,
     /// Runs whose start was in the log and whose process is gone: released as interrupted.
     pub interrupted: Vec<ChangeId>,
     /// Starts that never got into the log and never will.

@@ -37,7 +37,7 @@ pub use journal::{Brought, NOT_JOURNALLED};
 pub use lease::{Capability, Grant, LeaseMode, NewRun, Run};
 pub use moving::Standing;
 pub use options::{Durability, Event, Holder, Hydration, NewNamespace, Options, Reporter, Silent};
-pub use planner::{Interrupted, Plan, PlanContent, PlanOp, Planner, Refusal, View};
+pub use planner::{Interrupted, NOTHING_LEFT, Plan, PlanContent, PlanOp, Planner, Refusal, View};
 pub use report::{Finding, LeaseInfo, Local, Repair, Spent};
 pub use upkeep::{Maintained, Tried, Upkeep};
 pub use watch::{Jumped, Watch, WatchOptions, Watched, WatchedChange};

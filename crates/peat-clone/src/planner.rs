@@ -44,6 +44,9 @@ pub trait View: Send + Sync {
     async fn read(&self, unit: &Unit, path: &ItemPath) -> Result<Option<Bytes>>;
 }
 
+/// Code of a refusal that says: the ledger holds all of that already. Such a change is forgotten, not put aside.
+pub const NOTHING_LEFT: &str = "nothing_left";
+
 /// What a change comes to on one state.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use peat_clone::{ByHand, Item, LocalClone, NewChange, OnRefusal, Scope, Source};
+use peat_clone::{ByHand, Item, LocalClone, NOTHING_LEFT, NewChange, OnRefusal, Scope, Source};
 use peat_types::{Error, Hasher, ItemPath, Kind, Result, Unit};
 use sha2::{Digest, Sha256};
 
@@ -98,6 +98,13 @@ impl Hand {
             }
         }
         Ok(self)
+    }
+
+    /// Without what a change of the journal is about already.
+    pub fn without(mut self, open: &BTreeSet<ItemPath>) -> Self {
+        self.files.retain(|file| !open.contains(&file.path));
+        self.missing.retain(|file| !open.contains(&file.path));
+        self
     }
 
     /// Items that would be deleted.
@@ -195,7 +202,11 @@ impl Repo {
         }
         for batch in batches::batches(hand.files, clone.info().params.part) {
             let change = change(clone, &batch)?;
-            report.entries.push(Box::pin(clone.commit(change)).await?.seq);
+            match Box::pin(clone.commit(change)).await {
+                // Another process was at it, too.
+                Err(error) if error.code() == NOTHING_LEFT => {}
+                committed => report.entries.push(committed?.seq),
+            }
         }
         Ok(report)
     }

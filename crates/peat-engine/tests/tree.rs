@@ -502,3 +502,51 @@ async fn a_tree_that_went_away_as_a_whole_says_nothing_about_its_files() {
     fs::remove_dir_all(tree.join("data/test/fake/one")).unwrap();
     assert_eq!(open().synchronise(asked).await.unwrap().files_deleted, Some(2));
 }
+
+#[tokio::test]
+async fn a_push_that_was_stopped_says_what_waits_and_is_one_change_when_it_is_repeated() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    for id in ["one", "two", "three"] {
+        lay(&repo, id, 1, "{}").await;
+    }
+    repo.synchronise(PUSH).await.unwrap();
+    let tree = repo.clone_of().await.unwrap().tree();
+    let gone = |id: &str| fs::remove_dir_all(tree.join(format!("data/test/fake/{id}"))).unwrap();
+    gone("one");
+    let asked = SyncRequest { deletes: true, allow_deletes: true, ..PUSH };
+    let mut host = ann.host.clone();
+    let died = Arc::new(Notify::new());
+    host.env = Env::system([]).with_steps(Arc::new(Dies("journal.added", died.clone())));
+    let since = host.env.now();
+    let dying = Repo::find(host).unwrap();
+    tokio::select! {
+        _ = dying.synchronise(asked) => panic!("not killed"),
+        () = died.notified() => {}
+    }
+    let left = dying.left_open(since);
+    assert!(left.len() == 1 && left[0].contains("2 files removed by hand") && left[0].contains("'peat pending drop "));
+    drop(dying);
+    // It is counted, sent and told once.
+    let plan = repo.sync_plan(asked).await.unwrap();
+    assert_eq!((plan.changes.len(), plan.deletes, plan.by_hand.len()), (1, 2, 0), "{plan:?}");
+    let clone = repo.clone_of().await.unwrap();
+    let head = clone.head().unwrap().unwrap();
+    let pushed = repo.synchronise(asked).await.unwrap();
+    assert_eq!((pushed.changes_committed, pushed.files_deleted, pushed.missing), (Some(1), Some(2), 0), "{pushed:?}");
+    assert_eq!(pushed.settled[0].message, "2 files removed by hand");
+    assert_eq!(clone.head().unwrap().unwrap().0, head.0 + 1);
+    // A plain synchronisation says so, too.
+    assert!(repo.left_open(since).is_empty());
+    // Two at once.
+    gone("two");
+    let other = Repo::find(ann.host.clone()).unwrap();
+    let (one, two) = tokio::join!(repo.synchronise(asked), other.synchronise(asked));
+    for pushed in [one.unwrap(), two.unwrap()] {
+        assert!(pushed.errors.is_empty() && pushed.parked.is_empty() && pushed.missing == 0, "{pushed:?}");
+    }
+    repo.sync(true, false).await.unwrap();
+    assert_eq!(clone.head().unwrap().unwrap().0, head.0 + 2);
+    assert!(clone.pending().unwrap().is_empty());
+    assert_eq!(repo.status().await.unwrap().items, 2);
+}

@@ -7,7 +7,7 @@ use super::send::{How, Outcome};
 use crate::handle::Inner;
 use crate::journal::{self, Claim, Header, Locked, ROW_VERSION, Role, State};
 use crate::sync::Look;
-use crate::{Adopt, Change, Committed, Grant, NewChange, OnRefusal, Pending, PendingStatus};
+use crate::{Adopt, Change, Committed, Grant, NOTHING_LEFT, NewChange, OnRefusal, Pending, PendingStatus};
 
 /// How long a person's command waits for another process to let go of a row.
 const CLAIM: std::time::Duration = std::time::Duration::from_secs(5);
@@ -71,7 +71,7 @@ impl Inner {
 
     /// What the caller hears of a refused change.
     pub(crate) fn refused(&self, locked: &mut Locked, error: Error, on_refusal: OnRefusal) -> Result<Committed> {
-        if on_refusal == OnRefusal::Drop {
+        if on_refusal == OnRefusal::Drop || error.code() == NOTHING_LEFT {
             locked.remove()?;
             return Err(error);
         }

@@ -11,7 +11,7 @@ use super::send::{How, Outcome};
 use crate::handle::Inner;
 use crate::journal::{Claim, Locked, Role};
 use crate::sync::Look;
-use crate::{Pending, PendingStatus, Settled};
+use crate::{NOTHING_LEFT, Pending, PendingStatus, Settled};
 
 /// How long one row is worked on.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ impl Inner {
             }
             match self.journal.claim(row.change)? {
                 Claim::Gone => {}
-                Claim::Busy => settled.unknown.push(row),
+                Claim::Busy => settled.busy.push(row),
                 Claim::Mine(mut locked) => {
                     self.env.step("settle.claimed").await;
                     offline = Box::pin(self.settle_row(&mut locked, look, &mut settled)).await?;
@@ -73,6 +73,7 @@ impl Inner {
             Outcome::Committed(committed, _) => settled.committed.push(*committed),
             // Somebody else released it.
             Outcome::Refused(_) if locked.row.header.role == Role::Release => locked.remove()?,
+            Outcome::Refused(error) if error.code() == NOTHING_LEFT => locked.remove()?,
             Outcome::Refused(error) => {
                 self.park(locked, &error)?;
                 settled.parked.push(locked.pending());

@@ -1,14 +1,14 @@
 //! `peat datastore sync`: what is to be sent and fetched as a plan, and doing exactly that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use peat_clone::{LocalClone, Scope, Settled};
-use peat_types::{Error, Kind, Result, Unit, in_span, operation};
+use peat_clone::{Committed, LocalClone, Pending, Scope, Settled};
+use peat_types::{ChangeId, Error, ItemPath, Kind, Result, Unit, in_span, operation};
 
 use crate::Repo;
 use crate::add::{Hand, HandFile, compare};
 use crate::planner::{ADD, DELETE, HandChange};
-use crate::report::{AsideFile, PulledPlan, SyncPlan, SyncReport};
+use crate::report::{AsideFile, PendingChange, PulledPlan, SyncPlan, SyncReport};
 use crate::status::pending_change;
 
 /// `peat datastore sync`.
@@ -47,6 +47,16 @@ impl SyncRequest {
     }
 }
 
+/// Changes of the journal that can still be sent.
+#[derive(Default)]
+struct Open {
+    changes: BTreeMap<ChangeId, Pending>,
+    /// Items that each of them removes.
+    deletes: BTreeMap<ChangeId, u64>,
+    /// Files of the tree that they were made from.
+    paths: BTreeSet<ItemPath>,
+}
+
 impl Repo {
     /// Settles pending changes, brings the clone up to date, or (with both or neither) both.
     pub async fn sync(&self, pull: bool, push: bool) -> Result<SyncReport> {
@@ -69,6 +79,7 @@ impl Repo {
             changes_committed: None,
             files_pushed: None,
             files_deleted: None,
+            settled: Vec::new(),
             files_pulled: None,
             bytes_pulled: None,
             from: None,
@@ -87,23 +98,32 @@ impl Repo {
         // Looked for once, before anything comes that need not be looked at.
         let mut by_hand = clone.by_hand()?;
         if request.sends() {
+            let open = self.open_changes(clone)?;
             let hand = match request.adds() {
-                true => self.hand(clone, by_hand.clone(), &[]).deleting(clone, request.deletes)?,
+                true => self.hand(clone, by_hand.clone(), &[]).without(&open.paths).deleting(clone, request.deletes)?,
                 false => Hand::default(),
             };
             if !request.allow_deletes
-                && let Some(error) = self.too_many(self.deletes(clone)? + hand.deletes(), clone)?
+                && let Some(error) = self.too_many(open.deletes.values().sum::<u64>() + hand.deletes(), clone)?
             {
                 return Err(pushing(error, request.deletes));
             }
             let settled = clone.settle().await?;
-            self.settled(&mut report, settled)?;
+            self.settled(&mut report, settled, &open)?;
             if request.adds() {
+                // What was settled just now is nobody's work any more, and what was not is still another change's.
+                let hand = if open.paths.is_empty() {
+                    hand
+                } else {
+                    by_hand = clone.still_by_hand(&by_hand)?;
+                    let found = self.hand(clone, by_hand.clone(), &[]).without(&self.open_changes(clone)?.paths);
+                    found.deleting(clone, request.deletes)?
+                };
                 let added = self.commit_by_hand(hand, false).await?;
                 let count = |sum: Option<u64>, more: u64| Some(sum.unwrap_or_default() + more);
                 report.changes_committed = count(report.changes_committed, added.entries.len() as u64);
                 report.files_pushed = count(report.files_pushed, added.files.len() as u64 - added.deletes);
-                report.files_deleted = Some(added.deletes);
+                report.files_deleted = count(report.files_deleted, added.deletes);
                 report.errors.extend(added.skipped.into_iter().map(|file| format!("{}: {}", file.path, file.why)));
                 let done: BTreeSet<String> = added.files.into_iter().map(|file| file.path).collect();
                 by_hand.changed.retain(|file| !done.contains(&file.path));
@@ -123,9 +143,13 @@ impl Repo {
         Ok(report)
     }
 
-    fn settled(&self, report: &mut SyncReport, settled: Settled) -> Result<()> {
+    fn settled(&self, report: &mut SyncReport, settled: Settled, open: &Open) -> Result<()> {
         let names = self.model_names()?;
         report.changes_committed = Some(settled.committed.len() as u64);
+        let deletes = |done: &Committed| open.deletes.get(&done.change).copied().unwrap_or_default();
+        report.files_deleted = Some(settled.committed.iter().map(deletes).sum()).filter(|deleted| *deleted > 0);
+        let row = |done: &Committed| open.changes.get(&done.change).cloned();
+        report.settled = settled.committed.iter().filter_map(row).map(|p| pending_change(&names, p)).collect();
         report.files_pushed = Some(settled.committed.iter().map(|c| c.items.len() as u64).sum());
         report.interrupted = settled.interrupted.len() as u64;
         report.parked = settled.parked.into_iter().map(|p| pending_change(&names, p)).collect();
@@ -135,6 +159,13 @@ impl Repo {
             let line = format!("change {} ({}) is {}: {reason}", change.change, change.message, change.status);
             report.errors.push(line);
         }
+        // Whoever works on them says what becomes of them.
+        let busy = settled.busy.into_iter().map(|p| pending_change(&names, p));
+        report.pending.extend(busy.map(|change| PendingChange {
+            reason: Some("another process works on it".to_owned()),
+            status: "busy".to_owned(),
+            ..change
+        }));
         Ok(())
     }
 
@@ -156,6 +187,7 @@ impl Repo {
             blocked: None,
         };
         let mut touched: BTreeSet<Unit> = BTreeSet::new();
+        let open = self.open_changes(clone)?;
         if request.sends() {
             for pending in clone.pending()?.into_iter().filter(|p| p.status != peat_clone::PendingStatus::Parked) {
                 touched.extend(pending.units.iter().cloned());
@@ -163,9 +195,12 @@ impl Repo {
                 plan.bytes += pending.bytes;
                 plan.changes.push(pending_change(&names, pending));
             }
-            plan.deletes = self.deletes(clone)?;
+            plan.deletes = open.deletes.values().sum();
         }
         let mut hand = self.hand(clone, clone.by_hand()?, &[]);
+        if request.adds() {
+            hand = hand.without(&open.paths);
+        }
         if request.adds() && request.deletes {
             hand = hand.deleting(clone, true)?;
         }
@@ -210,24 +245,34 @@ impl Repo {
         Ok(plan)
     }
 
-    /// Items that pending changes remove.
-    fn deletes(&self, clone: &LocalClone) -> Result<u64> {
-        let (mut units, mut sum) = (BTreeSet::new(), 0);
-        for pending in clone.pending()? {
+    /// What changes of the journal that can still be sent are about.
+    fn open_changes(&self, clone: &LocalClone) -> Result<Open> {
+        let mut open = Open::default();
+        for pending in clone.pending()?.into_iter().filter(|p| p.status != peat_clone::PendingStatus::Parked) {
+            let mut deletes = 0;
             match pending.kind.as_str() {
-                DELETE => units.extend(pending.units),
+                DELETE => {
+                    for unit in &pending.units {
+                        let items = clone.items(unit, "")?;
+                        deletes +=
+                            items.iter().filter(|item| !item.path.as_str().starts_with("leases/")).count() as u64;
+                    }
+                }
+                // (Another process may have sent it by now.)
                 ADD => {
-                    let payload = clone.pending_show(pending.change)?.1.payload;
-                    sum += serde_json::from_value::<HandChange>(payload).map_or(0, |hand| hand.deletes.len() as u64);
+                    let shown = clone.pending_show(pending.change);
+                    let payload = shown.map(|(_, change)| change.payload).unwrap_or_default();
+                    let hand: HandChange = serde_json::from_value(payload).unwrap_or_default();
+                    deletes = hand.deletes.len() as u64;
+                    open.paths.extend(hand.files.into_iter().map(|file| file.path));
+                    open.paths.extend(hand.deletes.into_iter().map(|file| file.path));
                 }
                 _ => {}
             }
+            open.deletes.insert(pending.change, deletes);
+            open.changes.insert(pending.change, pending);
         }
-        for unit in units {
-            let items = clone.items(&unit, "")?;
-            sum += items.iter().filter(|item| !item.path.as_str().starts_with("leases/")).count() as u64;
-        }
-        Ok(sum)
+        Ok(open)
     }
 
     /// The refusal of so many deletes, when they are too many.

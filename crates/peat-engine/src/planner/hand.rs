@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peat_clone::{Change, Item, Plan, PlanContent, PlanOp, Rank, Refusal, View};
+use peat_clone::{Change, Item, NOTHING_LEFT, Plan, PlanContent, PlanOp, Rank, Refusal, View};
 use peat_types::{Error, Hash, ItemPath, Kind, Unit};
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +72,10 @@ pub(super) async fn plan_add(hand: HandChange, change: &Change, view: &dyn View)
         puts(&mut plan, &unit, &of.files, &newest, view).await?;
         deletes(&mut plan, &unit, &of.deletes, view)?;
     }
+    if plan.ops.is_empty() {
+        let done = Error::new(Kind::AlreadyExists, "the datastore holds all of it already").with_code(NOTHING_LEFT);
+        return Err(refused(done));
+    }
     Ok(plan)
 }
 
@@ -127,7 +131,10 @@ async fn puts(
 fn deletes(plan: &mut Plan, unit: &Unit, removed: &[RemovedFile], view: &dyn View) -> Result<(), Refusal> {
     for file in removed {
         let now = view.item(unit, &file.path)?.map(|item| item.hash());
-        if now.is_some() && now != file.base {
+        if now.is_none() {
+            continue;
+        }
+        if now != file.base {
             return Err(meanwhile(&file.path));
         }
         plan.ops.push(PlanOp::Delete { unit: unit.clone(), path: file.path.clone() });

@@ -19,9 +19,13 @@ pub struct SyncReport {
     /// Items those changes set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files_pushed: Option<u64>,
-    /// Items deleted because their files were removed by hand, and that was asked for.
+    /// Items deleted, by changes that waited in the journal or because their files were removed by hand and that was asked
+    /// for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files_deleted: Option<u64>,
+    /// Changes that waited in the journal and were committed now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub settled: Vec<PendingChange>,
     /// Items that changed here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files_pulled: Option<u64>,

@@ -81,6 +81,9 @@ impl Render for SyncReport {
         if let Some(committed) = self.changes_committed {
             page.field("settled", count(committed, "change"));
         }
+        for change in &self.settled {
+            page.line(format_args!("{} {} {}", page.word("waited"), change.change, change.message));
+        }
         if let Some(deleted) = self.files_deleted.filter(|deleted| *deleted > 0) {
             page.field("deleted", count(deleted, "item"));
         }
