@@ -6,7 +6,7 @@ use peat_types::{Hash, PackId, Seq, Unit};
 
 use super::testing::*;
 use super::*;
-use crate::model::{Content, ContentRef, FileRow, NewContent, Op, Rank, Ring, Segment, TxKind};
+use crate::model::{Content, ContentRef, FileRow, NewContent, Op, Params, Rank, Ring, Segment, TxKind, UnitRow};
 
 /// Current outputs of a unit; older ones are history.
 const OUTPUTS: u64 = 20;
@@ -230,4 +230,23 @@ async fn commit_at_40000_units_is_at_most_5_kb_larger() {
     }
     println!("depth of the directory at 40,000 units: {depth}");
     assert!(depth <= 3);
+}
+
+/// A repair that has lost the directory writes all of it into one entry.
+#[tokio::test]
+async fn a_directory_of_100_000_models_fits_an_entry() {
+    let pack = Segment::Pack(Seq(500_000), PackId::from_bytes(id(1)));
+    let mut rows = std::collections::BTreeMap::new();
+    for n in 0..100_000_u64 {
+        let (files, bytes) = (3 + 3 * runs(n), 3000 + n * 17 % 100_000);
+        let table = Some(Ref { segment: pack, off: n * 1500 + n % 700, len: 1100 + u32::from(id(n)[0]) });
+        let row = UnitRow { last_seq: Seq(400_000 + n * 7919 % 100_000), table, files, bytes };
+        rows.insert(unit(n).as_str().as_bytes().to_vec(), row::unit_value(&row, None));
+    }
+    let edits: Vec<_> = rows.into_iter().map(|(key, value)| tree_write::Edit { key, value: Some(value) }).collect();
+    let mut sink = page::PageSink::prepend();
+    tree_write::apply(None, page::TreeKind::Directory, &edits, &Objects::default(), &mut sink).await.unwrap();
+    let page::PageSink::Prepend { total, .. } = sink else { unreachable!("as it was made") };
+    println!("a directory of 100,000 models: {total} bytes");
+    assert!(total < Params::default().entry_max, "{total} bytes");
 }

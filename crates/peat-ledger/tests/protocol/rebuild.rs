@@ -9,7 +9,7 @@ use peat_ledger::{
     Broken, Built, Checkpointing, Copies, FileRow, KnownUnit, Ledger, MendPlan, Mended, Mending, Params, State, format,
 };
 use peat_objects::{Range, Store};
-use peat_types::{Hash, ItemPath, PackId, Result, Seq, Unit};
+use peat_types::{EntryId, Hash, ItemPath, PackId, Result, Seq, Unit};
 
 use super::bench::{Bench, MapCache, log_key};
 use super::checkpoint::{busy, checkpoint, cut_off, forced, params, sync};
@@ -301,7 +301,11 @@ async fn what_does_not_add_up_changes_nothing() {
     file.2.hash = Hash::of(b"something else");
     less.units.remove(2);
     more.units.push(KnownUnit { unit: "model/x".parse().expect("unit"), files: Vec::new(), ..more.units[0].clone() });
-    for machine in [liar, less, more, behind, Apart::default()] {
+    // Those of another past: the store was set back, or replaced.
+    let (mut ahead, mut forked) = (in_step.clone(), in_step);
+    ahead.upto.as_mut().expect("a state").seq.0 += 1;
+    forked.upto.as_mut().expect("a state").entry = EntryId::random(&bench.env);
+    for machine in [liar, less, more, ahead, forked, behind, Apart::default()] {
         let plan = look(&fresh(&bench), &machine).await;
         let pages = plan.rebuild.as_ref().expect("pages are lost");
         assert!(pages.is_empty() && pages.why.is_some(), "{:?}", pages.units);
@@ -339,6 +343,40 @@ async fn contents_that_moved_since_the_machine_heard_of_them_are_found_or_stored
         assert!(done.built.directory, "{done:?}");
         assert_eq!(done.stored > 0, content_too, "{done:?}");
         sound(&bench, &machine.files).await;
+    }
+}
+
+/// Pages that lie in the section of an entry: the slot itself is a person's to restore, and nothing of the newest state
+/// hangs on it any more.
+#[tokio::test(start_paused = true)]
+async fn pages_of_a_lost_entry_are_built_again_and_its_contents_put_back() {
+    let mut bench = Bench::with(params()).await;
+    busy(&mut bench, 20).await;
+    let mut machine = in_step(&bench).await;
+    machine.files = files(&bench.ledger, &bench.state).await.expect("files");
+    let before = said(&bench).await;
+    let start = snapshot(&bench).await;
+    // The last one of model/2 is entry 18: its table and a content lie there.
+    let slot = log_key(Seq(18));
+    for lost in [false, true] {
+        restore(&bench, &start).await;
+        if lost {
+            bench.memory.delete(&slot).await.expect("delete");
+        } else {
+            flip(&bench, &slot, start[&slot].len() as u64 - 2).await;
+        }
+        assert!(torn(&bench).await.iter().any(|(object, _)| *object == slot));
+        let done = repair(&fresh(&bench), &machine).await;
+        assert!(done.built.tables > 0 && done.built.left.is_none(), "{done:?}");
+        assert_eq!(said(&bench).await, before);
+        assert_eq!(now(&bench).await.expect("files"), machine.files);
+        let left = wrong(&fresh(&bench)).await;
+        assert!(left.iter().all(|flaw| flaw.object == slot && flaw.unit.is_none()), "{left:?}");
+        assert!(look(&fresh(&bench), &machine).await.is_empty(), "there is nothing left to be done");
+        // Without the machine nobody knows what that entry did.
+        restore(&bench, &start).await;
+        bench.memory.delete(&slot).await.expect("delete");
+        assert!(look(&fresh(&bench), &Apart::default()).await.rebuild.expect("lost").why.is_some());
     }
 }
 

@@ -152,21 +152,16 @@ pub(super) async fn plan(ledger: &Ledger, lost: &Lost, copies: &dyn Copies) -> R
     let untold = lost.units.keys().filter(|unit| !found.contains_key(unit)).cloned().collect();
     let packs = Packs::read(ledger, lost).await?;
     let contents = place(ledger, &mut found, &torn, &packs, copies).await?;
-    let rows = if whole && !lost.packs.is_empty() { packs.rows(lost, &log, &found) } else { Vec::new() };
     let holes = torn.values().flat_map(|read| &read.holes).chain(&lost.directory).chain(&lost.packs);
+    let holes: BTreeSet<Ref> = holes.map(|hole| hole.at).collect();
+    let rows = if whole && !lost.packs.is_empty() { packs.rows(lost, &holes, &log, &found) } else { Vec::new() };
     Ok(Rebuild {
         units: found.iter().map(|(unit, known)| (unit.clone(), known.told.here)).collect(),
         directory: whole && !lost.directory.is_empty(),
         packs: whole && !lost.packs.is_empty(),
         untold,
         why,
-        work: Work {
-            holes: holes.map(|hole| hole.at).collect(),
-            state: lost.state.clone(),
-            units: found,
-            packs: rows,
-            contents,
-        },
+        work: Work { holes, state: lost.state.clone(), units: found, packs: rows, contents },
     })
 }
 
@@ -257,11 +252,19 @@ impl Packs {
     /// The rows of the packs that the table no longer tells of. What the newest state refers to was live. All else that
     /// may have been in the table is dropped as of now: older states may need it, and nobody may refer to it anew. What was
     /// uploaded and not introduced stays out, so that it still can be.
-    fn rows(&self, lost: &Lost, log: &Log, found: &BTreeMap<Unit, Known>) -> Vec<(Segment, Standing, PackRow)> {
+    fn rows(
+        &self,
+        lost: &Lost,
+        holes: &BTreeSet<Ref>,
+        log: &Log,
+        found: &BTreeMap<Unit, Known>,
+    ) -> Vec<(Segment, Standing, PackRow)> {
         let rows = found.values().flat_map(|known| known.rows.values()).filter_map(|value| value.at);
         let told: BTreeSet<Segment> = rows.map(|at| at.segment).filter(|at| self.listed.contains_key(at)).collect();
         let needed: BTreeSet<Segment> = lost.pages.iter().chain(&lost.blocks).chain(&told).copied().collect();
-        let all: BTreeSet<Segment> = self.listed.keys().chain(&needed).copied().collect();
+        // Who restores a pack of pages that is gone has older states back.
+        let gone = holes.iter().map(|at| at.segment).filter(|at| log.introduced.contains_key(at));
+        let all: BTreeSet<Segment> = self.listed.keys().chain(&needed).copied().chain(gone).collect();
         let mut out = Vec::new();
         for segment in all.into_iter().filter(|segment| !self.table.contains_key(segment)) {
             let Segment::Pack(base, _) = segment else { continue };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use peat_types::{Error, Result, Unit};
+use peat_types::{Error, Kind, Result, Unit};
 
 use super::{Known, Rebuild, Rows, Standing, Work, fill};
 use crate::format::entry::introduction;
@@ -85,7 +85,8 @@ pub(in super::super) async fn run(
     let mut state = work.state.clone();
     loop {
         ledger.env.step("mend.build").await;
-        match enter(ledger, state, pages, &mut build, give_up).await? {
+        let entered = enter(ledger, state, pages, &mut build, give_up).await;
+        match entered.map_err(|error| too_large(error, rebuild.directory))? {
             Entered::Yes(entry, head) => {
                 out.entries.push(entry.state.seq);
                 build.settle();
@@ -112,6 +113,16 @@ pub(in super::super) async fn run(
     }
     out.built = build.done;
     Ok(())
+}
+
+/// The directory travels in one entry, with what lies in the log of all tables that are lost with it.
+fn too_large(error: Error, directory: bool) -> Error {
+    if error.kind() != Kind::Invalid || !directory {
+        return error;
+    }
+    Error::damaged("the list of all models is too long to be written again by one entry")
+        .with_hint("restore the objects that 'peat ledger verify' names, from a backup or from older versions of them")
+        .with_source(error)
 }
 
 /// The table of a unit, written anew.
