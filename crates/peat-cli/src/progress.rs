@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use peat_clone::{Event, Holder, Reporter};
+use peat_clone::{Aside, Event, Holder, Reporter};
 use peat_types::Env;
 
 use crate::page::millis;
@@ -112,10 +112,17 @@ impl Reporter for Progress {
             Event::Uploading { done, of } => self.counting(&mut state, BYTES, "uploading", done, of),
             Event::Copying { done, of } => self.counting(&mut state, ITEMS, "copying", done, of),
             Event::Collecting { done, of } => self.counting(&mut state, ITEMS, "removing", done, of),
-            Event::PutAside { path, to } => self.printer.warning(&format!(
-                "{path} was changed by hand and in the datastore; what it held is in {}",
-                to.display()
-            )),
+            Event::PutAside { why, path, to } => {
+                let what = match why {
+                    Aside::Changed => "was changed by hand and in the datastore",
+                    Aside::Wanted => "was changed by hand, and is what the datastore holds again",
+                    _ => "was not what the datastore holds",
+                };
+                self.printer.warning(&format!(
+                    "{path} {what}; what it held is in {}: once that is copied back, 'peat add {path}' commits it",
+                    to.display()
+                ));
+            }
             // Healed by itself: for the log, not for the person.
             Event::Rebuilt { why } => tracing::info!(why, "state.db was rebuilt"),
             Event::Repaired { path } => tracing::info!(path, "a file of the tree was written again"),

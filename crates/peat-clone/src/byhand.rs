@@ -10,7 +10,7 @@ use peat_types::{Error, Hash, ItemPath, Result, Seq, Unit};
 
 use crate::db;
 use crate::handle::Inner;
-use crate::{Event, Item, LocalClone, repair};
+use crate::{Aside, Event, Item, LocalClone, repair};
 
 /// Folder for what has to give way, and for what the doctor found in the tree that belongs to no item.
 const ASIDE: &str = "aside";
@@ -71,6 +71,15 @@ impl LocalClone {
         Ok(ByHand { changed, missing: missing.filter_map(Result::transpose).collect::<Result<_>>()? })
     }
 
+    /// Whether the file of an item is not here, and this clone never put it here: a lazy one has not read it.
+    ///
+    /// # Errors
+    /// Those of reading folders and the index.
+    pub fn was_never_here(&self, item: &Item) -> Result<bool> {
+        let placed = self.0.db.read(|tx| db::is_placed(tx, item.path.as_str()))?;
+        Ok(!placed && self.0.removed(item.path.as_str(), item.row.hash)?.is_some())
+    }
+
     /// Whether files lie in the tree that were there before `state.db` was built anew, and that no pull has compared with
     /// the ledger yet. What they are is not known: [`by_hand`](Self::by_hand) leaves them out.
     pub fn is_unread(&self) -> Result<bool> {
@@ -81,6 +90,13 @@ impl LocalClone {
     /// yet. That they are not there says nothing.
     pub fn is_lost(&self) -> Result<bool> {
         self.0.db.is_lost()
+    }
+
+    /// The folder in which files are kept that had to give way, or that the doctor moved out of the tree; `None` when there
+    /// are none.
+    pub fn kept_aside(&self) -> Option<PathBuf> {
+        let dir = self.0.options.dir.join(ASIDE);
+        fs::read_dir(&dir).is_ok_and(|mut names| names.next().is_some()).then_some(dir)
     }
 
     /// What was put aside since this was asked last, because it was changed by hand and in the ledger: paths in the tree, and
@@ -180,12 +196,12 @@ impl Inner {
         match self.tree.hash(&todo.path)? {
             None => Ok(()),
             Some(found) if Some(found) == todo.was || next.is_some_and(|next| next.row.hash == found) => Ok(()),
-            Some(_) => self.put_aside(&todo.path),
+            Some(_) => self.put_aside(&todo.path, if todo.was.is_some() { Aside::Changed } else { Aside::Unknown }),
         }
     }
 
     /// Moves a file of the tree out of the way, and tells where it is.
-    pub(crate) fn put_aside(&self, path: &ItemPath) -> Result<()> {
+    pub(crate) fn put_aside(&self, path: &ItemPath, why: Aside) -> Result<()> {
         let from = self.tree.at(path);
         if !fs::symlink_metadata(&from).is_ok_and(|meta| meta.is_file()) {
             return Ok(());
@@ -195,7 +211,7 @@ impl Inner {
             return Ok(());
         }
         let to = folder.join(path.as_str());
-        self.options.reporter.report(Event::PutAside { path: path.as_str(), to: &to });
+        self.options.reporter.report(Event::PutAside { why, path: path.as_str(), to: &to });
         let mut aside = self.aside.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         aside.push((path.to_string(), to));
         Ok(())

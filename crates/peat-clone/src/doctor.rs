@@ -117,6 +117,7 @@ impl Inner {
             Err(error) => error.to_string(),
         };
         let hint = match looked {
+            Err(error) if error.has_code("store_missing") => "mount its disk, or restore it from a backup",
             Err(error) if error.kind() == Kind::Offline => "check the network; local reads still work",
             _ if before.is_ok() && self.db.heads().is_ok_and(|heads| heads.suspect) => ACCEPT,
             _ => "do not write until this is understood: 'peat ledger verify' looks at the store",

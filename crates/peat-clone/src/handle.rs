@@ -392,7 +392,11 @@ impl LocalClone {
     /// compacts packs.
     pub async fn checkpoint(&self, force: bool, full: bool) -> Result<Checkpoint> {
         let how = Checkpointing { author: self.0.author(), force, full, patience: MAINTENANCE };
-        self.0.guarded(self.0.ledger.checkpoint(&how)).await
+        let made = self.0.guarded(self.0.ledger.checkpoint(&how)).await?;
+        if let Checkpoint::Done { .. } = made {
+            self.0.note_own_entry().await;
+        }
+        Ok(made)
     }
 
     /// What a collection would do that keeps states of the last `keep`. Nothing is changed.
@@ -404,7 +408,11 @@ impl LocalClone {
     pub async fn gc(&self, plan: &GcPlan, keep: Duration) -> Result<Collected> {
         let reporter = &self.0.options.reporter;
         let progress = |done, of| reporter.report(Event::Collecting { done, of });
-        self.0.guarded(self.0.ledger.gc(plan, &self.collecting(keep), &progress)).await
+        let done = self.0.guarded(self.0.ledger.gc(plan, &self.collecting(keep), &progress)).await?;
+        if done.entry.is_some() {
+            self.0.note_own_entry().await;
+        }
+        Ok(done)
     }
 
     pub(crate) fn collecting(&self, keep: Duration) -> Collecting {

@@ -36,7 +36,7 @@ pub use item::{Item, Pulled, Scope, UnitInfo};
 pub use journal::{Brought, NOT_JOURNALLED};
 pub use lease::{Capability, Grant, LeaseMode, NewRun, Run};
 pub use moving::Standing;
-pub use options::{Durability, Event, Holder, Hydration, NewNamespace, Options, Reporter, Silent};
+pub use options::{Aside, Durability, Event, Holder, Hydration, NewNamespace, Options, Reporter, Silent};
 pub use planner::{Interrupted, NOTHING_LEFT, Plan, PlanContent, PlanOp, Planner, Refusal, View};
 pub use report::{Finding, LeaseInfo, Local, Repair, Spent};
 pub use upkeep::{Maintained, Tried, Upkeep};

@@ -91,6 +91,17 @@ pub struct Holder {
     pub since: Timestamp,
 }
 
+/// To what a file of the tree that was changed by hand gave way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aside {
+    /// The item was changed or removed in the ledger, too.
+    Changed,
+    /// The item is as it was, and somebody asked for what the ledger holds.
+    Wanted,
+    /// Nothing tells what it was made from: there was no item here before, or the index was built anew.
+    Unknown,
+}
+
 /// What a [`Reporter`] hears.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -157,8 +168,10 @@ pub enum Event<'a> {
         /// Bytes in all.
         of: u64,
     },
-    /// A pull replaced or removed a file that somebody had changed by hand; what it held is elsewhere now.
+    /// A file that somebody had changed by hand had to give way; what it held is elsewhere now.
     PutAside {
+        /// To what.
+        why: Aside,
         /// Its path in the tree.
         path: &'a str,
         /// Where its content is.

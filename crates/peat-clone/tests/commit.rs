@@ -344,7 +344,7 @@ async fn two_processes_on_one_folder_work_on_different_rows() {
         b.clone.settle().await.unwrap()
     });
     done.unwrap();
-    assert_eq!((settled.committed.len(), settled.unknown.len()), (0, 1));
+    assert_eq!((settled.committed.len(), settled.busy.len()), (0, 1));
     assert!(b.clone.pending().unwrap().is_empty());
     b.pull().await;
     assert_eq!(b.paths("model/x").len(), 17);

@@ -9,7 +9,9 @@ use std::time::Duration;
 use common::{
     Opening, TestPlanner, World, change_append, change_bytes, change_end, change_put, noise, options, path, unit,
 };
-use peat_clone::{Durability, Hydration, LocalClone, LogPage, LogQuery, NewNamespace, PendingStatus, Scope};
+use peat_clone::{
+    Aside, Durability, Event, Hydration, LocalClone, LogPage, LogQuery, NewNamespace, PendingStatus, Reporter, Scope,
+};
 use peat_objects::{Fault, FileStore, Op};
 use peat_types::{Kind, Seq};
 use std::sync::Arc;
@@ -333,4 +335,43 @@ async fn the_log_of_this_machine_needs_no_store() {
     // A clone that looks at one unit only has holes.
     a.clone.pull(&Scope::Units(vec![unit("model/1")])).await.unwrap();
     assert!(seqs(&a.clone.log_here(&query).unwrap()).len() >= 8);
+}
+
+/// Hears what gave way in the tree, and to what.
+#[derive(Default)]
+struct Heard(std::sync::Mutex<Vec<Aside>>);
+
+impl Reporter for Heard {
+    fn report(&self, event: Event<'_>) {
+        if let Event::PutAside { why, .. } = event {
+            self.0.lock().unwrap().push(why);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_had_to_give_way_is_told_with_the_reason_and_kept() {
+    let world = World::new(62);
+    let heard = Arc::new(Heard::default());
+    let (a, b) = (world.open("a").await, world.open_heard("b", heard.clone()).await);
+    a.clone.commit(change_bytes("model/x", "data/1", noise(1, 500))).await.unwrap();
+    b.pull().await;
+    assert_eq!(b.clone.kept_aside(), None);
+    let file = |name: &str| b.clone.tree().join(name);
+    std::fs::write(file("data/1"), "mine").unwrap();
+    let item = b.clone.item(&unit("model/x"), &path("data/1")).unwrap().unwrap();
+    b.clone.content(&item).await.unwrap();
+    std::fs::write(file("data/1"), "mine again").unwrap();
+    std::fs::write(file("data/2"), "mine, too").unwrap();
+    a.clone.commit(change_bytes("model/x", "data/1", noise(2, 500))).await.unwrap();
+    a.clone.commit(change_bytes("model/x", "data/2", noise(3, 500))).await.unwrap();
+    b.pull().await;
+    let mut why = std::mem::take(&mut *heard.0.lock().unwrap());
+    why.sort_by_key(|why| format!("{why:?}"));
+    assert_eq!(why, [Aside::Changed, Aside::Unknown, Aside::Wanted]);
+    let kept: Vec<_> =
+        b.clone.take_aside().into_iter().map(|(_, kept)| std::fs::read_to_string(kept).unwrap()).collect();
+    assert_eq!(kept.len(), 3);
+    assert!(kept.iter().all(|text| text.starts_with("mine")));
+    assert!(b.clone.kept_aside().unwrap().is_dir());
 }

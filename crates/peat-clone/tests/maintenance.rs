@@ -185,3 +185,17 @@ async fn a_clone_that_may_not_delete_raises_no_floor_and_asks_again_in_a_week() 
     world.env.sleep(DAY).await;
     assert!(a.clone.upkeep().unwrap().unwrap().collect_since.is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_told_of_maintenance_is_right_as_soon_as_it_is_done() {
+    let world = World::new(61);
+    let a = world.open("a").await;
+    a.put("model/x", "data/1", "1").await;
+    for full in [false, true] {
+        let made = a.clone.checkpoint(true, full).await.unwrap();
+        let Checkpoint::Done { seq, .. } = made else { panic!("{made:?}") };
+        assert_eq!(a.clone.upkeep().unwrap().unwrap().checkpointed.unwrap().0, seq);
+        assert_eq!(a.clone.head().unwrap(), Some(seq));
+        a.put("model/x", "data/1", "2").await;
+    }
+}

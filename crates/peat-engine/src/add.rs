@@ -89,12 +89,15 @@ impl Hand {
         }
         let gone: BTreeSet<ItemPath> = missing.iter().map(|file| file.path.clone()).collect();
         for file in missing {
-            match beside(&file.path).filter(|other| !gone.contains(other)) {
-                Some(other) if clone.item(&file.unit, &other)?.is_some() => self.skipped.push(SkippedFile {
-                    why: format!("{other} was not removed from here, and a version of data is deleted whole"),
+            let other = beside(&file.path).filter(|other| !gone.contains(other));
+            match other.map(|other| clone.item(&file.unit, &other)).transpose()?.flatten() {
+                // All that was ever here of the version is gone.
+                Some(other) if clone.was_never_here(&other)? => self.files.extend([file, HandFile::missing(other)]),
+                Some(other) => self.skipped.push(SkippedFile {
+                    why: format!("{} was not removed from here, and a version of data is deleted whole", other.path),
                     path: file.path.to_string(),
                 }),
-                _ => self.files.push(file),
+                None => self.files.push(file),
             }
         }
         Ok(self)
@@ -203,8 +206,13 @@ impl Repo {
         for batch in batches::batches(hand.files, clone.info().params.part) {
             let change = change(clone, &batch)?;
             match Box::pin(clone.commit(change)).await {
-                // Another process was at it, too.
-                Err(error) if error.code() == NOTHING_LEFT => {}
+                // Another process was at it, too, and has done it.
+                Err(error) if error.code() == NOTHING_LEFT => {
+                    let done: BTreeSet<&str> = batch.iter().map(|file| file.path.as_str()).collect();
+                    report.files.retain(|file| !done.contains(file.path.as_str()));
+                    report.deletes -= batch.iter().filter(|file| file.missing).count() as u64;
+                    report.bytes -= batch.iter().filter(|file| !file.missing).map(|file| file.size).sum::<u64>();
+                }
                 committed => report.entries.push(committed?.seq),
             }
         }

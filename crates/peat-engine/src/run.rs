@@ -29,6 +29,7 @@ pub(crate) use local::{LocalRun, LocalRuns};
 const WAIT: Duration = Duration::from_secs(60);
 /// How long a run that does not count on the store tries to commit its end before it leaves it for later.
 const OFFLINE_PATIENCE: Duration = Duration::from_secs(1);
+const OFFLINE_HINT: &str = "to run without the protection of a lease and commit later, run it again with --offline";
 /// How long a run that is given up before it began tries to take its start back.
 const TAKE_BACK: Duration = Duration::from_secs(10);
 /// Leases handed to the programs of a method.
@@ -382,10 +383,13 @@ fn not_begun(error: Error, prepared: &Prepared) -> Error {
         Kind::Contended if nested => {
             error.context(format!("'{name}' did not run, because another run of it is in progress"))
         }
+        Kind::Offline if error.code() == "store_missing" => {
+            error.context(format!("'{name}' did not run, because the datastore is not there")).with_hint(OFFLINE_HINT)
+        }
         Kind::Offline => error
             .context(format!("'{name}' did not run, because the datastore cannot be reached"))
             .with_code("offline")
-            .with_hint("to run without the protection of a lease and commit later, run it again with --offline"),
+            .with_hint(OFFLINE_HINT),
         Kind::Contended if error.code() != "lock_timeout" => error
             .context(format!("'{name}' did not run, because others were faster"))
             .with_hint(format!("run it again: 'peat model method run {name} {}'", prepared.method.name)),

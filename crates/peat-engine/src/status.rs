@@ -125,6 +125,12 @@ impl Repo {
                     .to_owned(),
             );
         }
+        if let Some(folder) = clone.kept_aside() {
+            notes.push(format!(
+                "{} holds files that had to give way to the datastore, or were moved out of the tree: remove what nobody needs",
+                folder.display()
+            ));
+        }
         notes.extend(
             hand.skipped.iter().take(5).map(|file| format!("{} is no part of the datastore: {}", file.path, file.why)),
         );
@@ -195,7 +201,7 @@ impl Repo {
         });
         let line = |change: Pending| {
             format!(
-                "change {} ({}) waits in the journal: the next run or 'peat datastore sync' commits it, and \
+                "change {} ({}) waits in the journal: 'peat datastore sync' commits it, and \
                  'peat pending drop {}' forgets it",
                 change.change, change.message, change.change
             )

@@ -78,6 +78,10 @@ async fn new_files_are_added_and_missing_ones_are_never_deletes() {
     assert!(status.notes.iter().any(|note| note.contains("notes.txt")), "{:?}", status.notes);
     let error = repo.add(&["data/nothing".to_owned()], AddRequest::default()).await.unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound);
+    // What cannot be committed is named, and is not what the next push would commit.
+    let pushed = repo.synchronise(PUSH).await.unwrap();
+    assert_eq!((pushed.files_pushed, pushed.by_hand, pushed.errors.len()), (Some(0), 0, 2), "{pushed:?}");
+    assert_eq!(repo.sync(false, false).await.unwrap().by_hand, 0);
     let half = repo.add(&[new.to_str().unwrap().to_owned()], AddRequest::default()).await.unwrap();
     assert!(half.files.is_empty() && half.skipped[0].why.contains("metadata.yaml"), "{half:?}");
     let metadata = fs::read_to_string(old.with_file_name("metadata.yaml")).unwrap();
@@ -152,6 +156,7 @@ async fn a_push_that_would_delete_much_stops_and_is_previewed() {
     assert!(plan.blocked.as_ref().unwrap().contains("12 of 13 items"), "{plan:?}");
     let error = ann.repo().synchronise(PUSH).await.unwrap_err();
     assert_eq!((error.kind(), error.code()), (Kind::Conflict, "many_deletes"), "{error:?}");
+    assert!(hints(&error).contains("'peat pending list'"), "{}", hints(&error));
     let (_bob, repo_b) = world.checkout(&ann, "bob");
     repo_b.sync(true, false).await.unwrap();
     let items = |repo: Repo| async move { repo.status().await.unwrap().items };
@@ -322,25 +327,24 @@ async fn what_was_never_put_here_is_never_deleted_and_much_has_to_be_allowed() {
     let asked = SyncRequest { deletes: true, ..PUSH };
     assert!(repo_b.status().await.unwrap().by_hand.is_empty());
     assert_eq!(repo_b.synchronise(asked).await.unwrap().files_deleted, Some(0));
-    // What was here is missing; the content beside it never was here, so that the version is not deleted.
+    // Of two files that were here one is left: what is not gone whole stays.
+    let clone = repo_b.clone_of().await.unwrap();
+    let unit = peat_types::Unit::model("by-hand-1").unwrap();
+    for item in clone.items(&unit, "").unwrap() {
+        clone.content(&item).await.unwrap();
+    }
+    fs::remove_file(folder(1).join("metadata.yaml")).unwrap();
+    let allowed = SyncRequest { allow_deletes: true, ..asked };
+    let pushed = repo_b.synchronise(allowed).await.unwrap();
+    assert_eq!((pushed.files_deleted, pushed.errors.len(), pushed.missing), (Some(0), 1, 0), "{pushed:?}");
+    assert!(pushed.errors[0].contains("deleted whole"), "{pushed:?}");
+    let metadata = "data/test/fake/by-hand-1/result/1/metadata.yaml".parse().unwrap();
+    clone.content(&clone.item(&unit, &metadata).unwrap().unwrap()).await.unwrap();
+    assert!(repo_b.status().await.unwrap().by_hand.is_empty());
+    // All that was ever here of a version is gone, its content never was: both go, which is more than a fifth of eight.
     fs::remove_dir_all(folder(0)).unwrap();
     let status = repo_b.status().await.unwrap();
     assert_eq!((status.by_hand.len(), status.by_hand[0].kind.as_str()), (1, "missing"));
-    let allowed = SyncRequest { allow_deletes: true, ..asked };
-    let pushed = repo_b.synchronise(allowed).await.unwrap();
-    assert_eq!((pushed.files_deleted, pushed.errors.len()), (Some(0), 1), "{pushed:?}");
-    assert!(pushed.errors[0].contains("deleted whole"), "{pushed:?}");
-    let clone = repo_b.clone_of().await.unwrap();
-    let unit = peat_types::Unit::model("by-hand-0").unwrap();
-    let item = |file: &str| {
-        let path = format!("data/test/fake/by-hand-0/result/1/{file}").parse().unwrap();
-        clone.item(&unit, &path).unwrap().unwrap()
-    };
-    // Reading it brings it back, and both gone is two of eight items: more than a fifth.
-    clone.content(&item("raw")).await.unwrap();
-    clone.content(&item("metadata.yaml")).await.unwrap();
-    assert!(repo_b.status().await.unwrap().by_hand.is_empty());
-    fs::remove_dir_all(folder(0)).unwrap();
     let plan = repo_b.sync_plan(asked).await.unwrap();
     assert!(plan.deletes == 2 && plan.blocked.as_ref().unwrap().contains("2 of 8 items"), "{plan:?}");
     for error in [
@@ -349,6 +353,7 @@ async fn what_was_never_put_here_is_never_deleted_and_much_has_to_be_allowed() {
     ] {
         assert_eq!((error.kind(), error.code()), (Kind::Conflict, "many_deletes"), "{error:?}");
         assert!(hints(&error).contains("--deletes --allow-deletes"), "{}", hints(&error));
+        assert!(!hints(&error).contains("pending list"), "nothing is pending: {}", hints(&error));
     }
     assert_eq!(repo_b.synchronise(allowed).await.unwrap().files_deleted, Some(2));
     repo.sync(true, false).await.unwrap();
@@ -356,10 +361,6 @@ async fn what_was_never_put_here_is_never_deleted_and_much_has_to_be_allowed() {
     // What somebody else changed meanwhile is not deleted.
     let (mine, theirs) =
         (folder(1), repo.clone_of().await.unwrap().tree().join("data/test/fake/by-hand-1/result/1/raw"));
-    let one = peat_types::Unit::model("by-hand-1").unwrap();
-    for item in clone.items(&one, "").unwrap() {
-        clone.content(&item).await.unwrap();
-    }
     fs::remove_dir_all(&mine).unwrap();
     fs::write(theirs, r#"{"newer":true}"#).unwrap();
     repo.synchronise(PUSH).await.unwrap();
@@ -452,7 +453,7 @@ async fn what_was_deleted_does_not_come_back_from_a_tree_whose_index_was_lost() 
         let aside = repo_b.clone_of().await.unwrap().take_aside();
         assert!(add == (aside.len() == 4), "what was there before is kept: {aside:?}");
         let status = repo_b.status().await.unwrap();
-        assert!(status.by_hand.is_empty() && status.notes.is_empty(), "{status:?}");
+        assert!(status.by_hand.is_empty() && status.notes.iter().all(|note| note.contains("aside")), "{status:?}");
         repo.sync(true, false).await.unwrap();
         assert_eq!(repo.status().await.unwrap().items, items + 2);
         assert!(repo.ledger_verify(true).await.unwrap().passed);

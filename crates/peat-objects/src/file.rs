@@ -70,7 +70,8 @@ impl FileStore {
             Ok(meta) if meta.is_dir() => Ok(()),
             Ok(_) => Err(Error::invalid(format!("{self} is not a folder"))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                Err(Error::invalid(format!("the folder of the store {self} does not exist"))
+                // Like a bucket that cannot be reached: most often its disk is not mounted.
+                Err(Error::new(Kind::Offline, format!("the folder of the store {self} does not exist"))
                     .with_code("store_missing")
                     .with_hint("mount its disk, or restore it from a backup"))
             }

@@ -47,7 +47,7 @@ async fn a_missing_folder_is_an_error_and_never_made() {
         store.delete("ns.json").await.unwrap_err(),
     ];
     for error in errors {
-        assert_eq!((error.kind(), error.code()), (Kind::Invalid, "store_missing"), "{error:?}");
+        assert_eq!((error.kind(), error.code()), (Kind::Offline, "store_missing"), "{error:?}");
     }
     assert!(!root.exists());
     store.init().unwrap();

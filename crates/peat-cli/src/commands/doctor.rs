@@ -55,7 +55,13 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
         cx.declined()?;
         return Ok(Exit::Failure);
     }
-    end(&repo.doctor_repair(&found, how).await?, cx)
+    let mut report = repo.doctor_repair(&found, how).await?;
+    if !cx.printer.is_json() {
+        // What was all right is on the page already.
+        let fine = |check: &str| found.report.health_findings.iter().any(|f| f.check == check && f.passed);
+        report.health_findings.retain(|f| !f.passed || !fine(&f.check));
+    }
+    end(&report, cx)
 }
 
 fn end(report: &DoctorReport, cx: &Context) -> Result<Exit> {

@@ -51,6 +51,10 @@ fn a_pack_that_was_destroyed_is_put_back_by_the_machine_that_has_the_data() {
     assert!(packs(&ann).is_empty(), "the plan alone changes nothing");
     let nothing = bob.peat("doctor --repair -y --json").status(1).json();
     let none = findings(&nothing, "healthFindings", "lost");
+    let offered = nothing["healthFindings"].as_array().unwrap().iter().filter(|found| !found["repair"].is_null());
+    assert_eq!(offered.count(), 0, "what was tried in vain is not offered again: {nothing}");
+    let said = bob.peat("doctor --repair -y").status(1).out;
+    assert_eq!(said.matches("ok  journal").count(), 1, "{said}");
     assert!(none[0]["message"].as_str().unwrap().contains("m/result/1"), "{nothing}");
 
     let repaired = ann.peat("doctor --repair -y --json").ok().json();

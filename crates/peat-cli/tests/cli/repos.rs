@@ -158,8 +158,13 @@ fn a_private_store_that_is_gone_is_lost_and_not_new() {
         }
         assert!(!store.exists(), "nothing was made in its place");
     }
+    // Like a bucket that cannot be reached.
+    let run = sandbox.peat("model method run m execute --offline").ok();
+    assert!(run.err.contains("peat datastore sync --push"), "{}", run.err);
+    assert_eq!(sandbox.peat("pending list --json").ok().json()["total"], 1);
     std::fs::rename(&away, &store).unwrap();
+    assert_eq!(sandbox.peat("datastore sync --push --json").ok().json()["changesCommitted"], 1);
     sandbox.peat("model method run m execute").ok();
-    assert_eq!(sandbox.peat("data versions m result --json").ok().json()["total"], 2);
+    assert_eq!(sandbox.peat("data versions m result --json").ok().json()["total"], 3);
     sandbox.peat("ledger verify --deep").ok();
 }

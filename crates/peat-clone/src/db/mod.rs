@@ -27,7 +27,7 @@ pub(crate) use index::{
 };
 pub(crate) use open::{beside, swap_in};
 pub(crate) use pages::keep as keep_pages;
-pub(crate) use placed::{all_placed, checked, not_placed, placed, was_checked};
+pub(crate) use placed::{all_placed, checked, is_placed, not_placed, placed, was_checked};
 pub(crate) use todo::{Todo, done as todo_done, is_noted, last as last_todo, note};
 
 /// The connection. One per process; never held across an await.

@@ -28,6 +28,12 @@ pub(crate) fn not_placed(tx: &Transaction<'_>, path: &str) -> Result<()> {
     statement.execute([path]).map(drop).map_err(sql)
 }
 
+/// Whether the file of a path was put into the tree.
+pub(crate) fn is_placed(tx: &Transaction<'_>, path: &str) -> Result<bool> {
+    let mut statement = tx.prepare_cached("SELECT 1 FROM checked WHERE path = ?1").map_err(sql)?;
+    Ok(statement.query_row([path], |_| Ok(())).optional().map_err(sql)?.is_some())
+}
+
 /// Paths whose file was put into the tree, with the hash it had then, in the order of paths.
 pub(crate) fn all_placed(tx: &Transaction<'_>, take: &mut dyn FnMut(&str, Hash)) -> Result<()> {
     let mut statement = tx.prepare_cached("SELECT path, hash FROM checked ORDER BY path").map_err(sql)?;

@@ -12,7 +12,7 @@ use crate::db;
 use crate::handle::Inner;
 use crate::history::past_unread;
 use crate::tree::Glance;
-use crate::{Event, Hydration, Item, Scope};
+use crate::{Aside, Event, Hydration, Item, Scope};
 
 /// Parts of a content that are read ahead while one is given.
 const AHEAD: usize = 3;
@@ -63,7 +63,7 @@ impl Inner {
                 self.options.reporter.report(Event::Repaired { path: item.path.as_str() });
             }
             if found != Glance::Missing {
-                self.put_aside(&item.path)?;
+                self.put_aside(&item.path, Aside::Wanted)?;
             }
             self.show(item, bytes)?;
             self.note_placed(item)?;
@@ -88,7 +88,7 @@ impl Inner {
                 .with_hint("look the item up again"));
         }
         if self.tree.glance(item)? != Glance::Missing {
-            self.put_aside(&item.path)?;
+            self.put_aside(&item.path, Aside::Wanted)?;
         }
         match &item.row.content {
             Content::Parts(_) => self.download(item).await?,

@@ -85,6 +85,13 @@ impl Inner {
         self.db.suspect(false)
     }
 
+    /// After maintenance wrote an entry of its own: what is said of it here is right at once. One request.
+    pub(crate) async fn note_own_entry(&self) {
+        if let Err(error) = Box::pin(self.look(Look::Now)).await {
+            tracing::debug!(%error, "the index hears of it later");
+        }
+    }
+
     /// Does what writes to the store, unless that is not what it was.
     pub(crate) async fn guarded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         self.trusted().await?;

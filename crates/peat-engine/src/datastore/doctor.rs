@@ -88,7 +88,16 @@ impl Repo {
             }
         }
         repaired.extend(clone.repair(&diagnosis.findings).await?);
-        Ok(DoctorReport { repaired, ..self.doctor(how).await?.report })
+        let mut report = DoctorReport { repaired, ..self.doctor(how).await?.report };
+        for found in &mut report.health_findings {
+            // What was tried and is as before is not offered again.
+            let before = diagnosis.report.health_findings.iter().find(|before| before.check == found.check);
+            if found.repair.is_some() && before.is_some_and(|before| before.message == found.message) {
+                found.repair = None;
+                found.hint = Some("this was tried just now and did not help: see what else is found".to_owned());
+            }
+        }
+        Ok(report)
     }
 
     fn check_definitions(&self) -> Result<DoctorFinding> {

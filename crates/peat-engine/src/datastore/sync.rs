@@ -95,6 +95,7 @@ impl Repo {
         if request.adds() {
             compare(clone).await?;
         }
+        let mut skipped: BTreeSet<String> = BTreeSet::new();
         // Looked for once, before anything comes that need not be looked at.
         let mut by_hand = clone.by_hand()?;
         if request.sends() {
@@ -106,7 +107,7 @@ impl Repo {
             if !request.allow_deletes
                 && let Some(error) = self.too_many(open.deletes.values().sum::<u64>() + hand.deletes(), clone)?
             {
-                return Err(pushing(error, request.deletes));
+                return Err(pushing(error, request.deletes, open.deletes.values().any(|deletes| *deletes > 0)));
             }
             let settled = clone.settle().await?;
             self.settled(&mut report, settled, &open)?;
@@ -124,6 +125,7 @@ impl Repo {
                 report.changes_committed = count(report.changes_committed, added.entries.len() as u64);
                 report.files_pushed = count(report.files_pushed, added.files.len() as u64 - added.deletes);
                 report.files_deleted = count(report.files_deleted, added.deletes);
+                skipped.extend(added.skipped.iter().map(|file| file.path.clone()));
                 report.errors.extend(added.skipped.into_iter().map(|file| format!("{}: {}", file.path, file.why)));
                 let done: BTreeSet<String> = added.files.into_iter().map(|file| file.path).collect();
                 by_hand.changed.retain(|file| !done.contains(&file.path));
@@ -138,8 +140,11 @@ impl Repo {
             report.bytes_pulled = Some(pulled.bytes);
         }
         report.aside = clone.take_aside().into_iter().map(|(path, kept)| AsideFile { path, kept }).collect();
-        let hand = clone.still_by_hand(&by_hand)?;
-        (report.by_hand, report.missing) = (hand.changed.len() as u64, hand.missing.len() as u64);
+        // What cannot be committed, or not by this, is not what the next command would commit.
+        let hand = self.hand(clone, clone.still_by_hand(&by_hand)?, &[]);
+        let left =
+            |files: &[HandFile]| files.iter().filter(|file| !skipped.contains(file.path.as_str())).count() as u64;
+        (report.by_hand, report.missing) = (left(&hand.files), left(&hand.missing));
         Ok(report)
     }
 
@@ -292,9 +297,10 @@ impl Repo {
 }
 
 /// How to go on when a push deletes too much.
-fn pushing(error: Error, deletes: bool) -> Error {
+fn pushing(error: Error, deletes: bool, waiting: bool) -> Error {
     let push = if deletes { "peat datastore sync --push --deletes" } else { "peat datastore sync --push" };
+    let journal = if waiting { " and 'peat pending list'" } else { "" };
     error
-        .with_hint(format!("see them with '{push} --dry-run' and 'peat pending list'"))
+        .with_hint(format!("see them with '{push} --dry-run'{journal}"))
         .with_hint(format!("if that is meant: '{push} --allow-deletes'"))
 }

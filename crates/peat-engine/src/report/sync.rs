@@ -44,11 +44,12 @@ pub struct SyncReport {
     pub parked: Vec<PendingChange>,
     /// Changes that could not be sent.
     pub pending: Vec<PendingChange>,
-    /// Files of the tree that were changed by hand and in the datastore, and where the former is now.
+    /// Files of the tree that were not what the datastore holds, and where what they held is now.
     pub aside: Vec<AsideFile>,
-    /// Files of the tree that were changed by hand and are not committed.
+    /// Files of the tree that were changed by hand and are not committed, without those that this refused to.
     pub by_hand: u64,
-    /// Files that were put into the tree and removed by hand, and are not deleted in the datastore.
+    /// Files that were put into the tree and removed by hand, and are not deleted in the datastore, without those that this
+    /// refused to delete.
     pub missing: u64,
     /// What went wrong, one line each. Not empty means exit status 1.
     #[serde(skip_serializing_if = "Vec::is_empty")]
