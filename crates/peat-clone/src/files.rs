@@ -154,6 +154,11 @@ pub(crate) fn folder_id(_: &Path) -> Result<Option<(u64, u64)>> {
     Ok(None)
 }
 
+/// Makes a folder, and those above it.
+pub(crate) fn make_dir(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).map_err(|e| Error::io("create", dir, e))
+}
+
 /// Makes names in a folder survive a power cut.
 pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
     if cfg!(unix) {

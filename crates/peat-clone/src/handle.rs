@@ -466,8 +466,7 @@ impl LocalClone {
 /// Makes the folder of a clone, and takes its lock.
 pub(crate) async fn enter(options: &Options, env: &Env) -> Result<Lock> {
     for name in ["", "journal", "tree", "run", files::TEMP] {
-        let dir = options.dir.join(name);
-        std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, e))?;
+        files::make_dir(&options.dir.join(name))?;
     }
     Lock::wait(env, &options.dir.join("open.lock"), OPEN_WAIT).await
 }

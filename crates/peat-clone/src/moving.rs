@@ -136,6 +136,37 @@ impl LocalClone {
         Ok(true)
     }
 
+    /// Takes over the tree of the clone that handed its index over, as it is: with what people changed in it. Only whole, and
+    /// only where that is one step; else the next pull fetches what belongs here. Gives whether it was done.
+    ///
+    /// # Errors
+    /// Those of files and databases. Whatever they are, the next pull of either clone makes its tree right.
+    pub async fn take_tree(&self, from: &Self) -> Result<bool> {
+        let (theirs, ours) = (from.0.tree.root(), self.0.tree.root());
+        if !self.0.db.has_its_tree_in(&from.0.options.dir)? || !same_disk(theirs, ours) {
+            return Ok(false);
+        }
+        // First nobody misses a file there, then it goes; first it is here, then it may be missed.
+        if !from.0.db.lose_tree()? {
+            return Ok(false);
+        }
+        self.0.env.step("take.tree").await;
+        // (An empty folder goes; one that somebody has begun to fill stays, and is filled on.)
+        if std::fs::remove_dir(ours).is_err() || std::fs::rename(theirs, ours).is_err() {
+            files::make_dir(ours)?;
+            return Ok(false);
+        }
+        self.0.env.step("take.moved").await;
+        files::make_dir(theirs)?;
+        if self.0.options.durability == Durability::Synced {
+            files::sync_dir(&self.0.options.dir)?;
+            files::sync_dir(&from.0.options.dir)?;
+        }
+        self.0.db.has_got_its_tree()?;
+        self.0.env.step("take.tree-taken").await;
+        Ok(true)
+    }
+
     /// Takes over the changes that another clone could not commit any more because its ledger moved to this one.
     /// Gives how many. A crash in between leaves some in both; a change enters the log once all the same. What was uploaded
     /// for one lies in the store that is left, so it is uploaded again.
@@ -183,6 +214,19 @@ impl LocalClone {
         let progress = |done, of| reporter.report(Event::Collecting { done, of });
         Box::pin(self.0.ledger.clear(plan, &self.collecting(Duration::ZERO), &progress)).await
     }
+}
+
+#[cfg(unix)]
+fn same_disk(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let disk = |path: &Path| std::fs::metadata(path).ok().map(|meta| meta.dev());
+    disk(one).is_some() && disk(one) == disk(other)
+}
+
+/// Elsewhere that is tried.
+#[cfg(not(unix))]
+fn same_disk(_: &Path, _: &Path) -> bool {
+    true
 }
 
 /// Copies a file, or a folder of files, so that it is there whole or not at all.

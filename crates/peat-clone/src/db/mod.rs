@@ -48,6 +48,12 @@ impl Db {
         self.transact(TransactionBehavior::Immediate, f)
     }
 
+    /// Moves what the log of the database holds into the database, synced. Gives whether all of it was: somebody may read.
+    pub(crate) fn settle_log(&self) -> Result<bool> {
+        let conn = self.conn.lock().unwrap_or_else(PoisonError::into_inner);
+        conn.query_row("PRAGMA wal_checkpoint(FULL)", [], |row| row.get::<_, i64>(0)).map(|busy| busy == 0).map_err(sql)
+    }
+
     fn transact<T>(&self, kind: TransactionBehavior, f: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
         let mut conn = self.conn.lock().unwrap_or_else(PoisonError::into_inner);
         let result = conn.transaction_with_behavior(kind).map_err(sql).and_then(|tx| {

@@ -2,15 +2,28 @@
 //! are the same in both, so the rows hold. What was only true of the place that is left does not come along: what was seen
 //! there and when, what it cost, and everything after the last entry that both have.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use peat_ledger::{NsInfo, State};
 use peat_types::{Result, Seq};
 use rusqlite::{Connection, Transaction};
+use serde::{Deserialize, Serialize};
 
-use super::heads::{self, Heads};
+use super::heads::{self, Heads, get_json, set_json};
 use super::open::{BUSY, build};
-use super::{Db, int, mark_of, pages, sql};
+use super::{Db, int, last_todo, mark_of, pages, sql};
+
+/// Where it is noted whose tree the rows of `checked` are about.
+const TREE: &str = "tree";
+
+/// A tree that may be taken over: files that were put into it have notes here, as long as it is elsewhere.
+#[derive(Debug, Serialize, Deserialize)]
+struct Elsewhere {
+    /// Folder of its clone.
+    clone: PathBuf,
+    /// These notes say nothing but that: after the first, up to the last.
+    notes: (i64, i64),
+}
 
 impl Db {
     /// Writes what is known here into the new file `fresh`, for a clone of `next`, whose entries up to `upto` are this
@@ -27,7 +40,10 @@ impl Db {
         build(&mut conn).map_err(sql)?;
         conn.execute("ATTACH ?1 AS old", [from]).map_err(sql)?;
         let tx = conn.transaction().map_err(sql)?;
-        let taken = take(&tx, next, upto, every)?;
+        let taken = take(&tx, next, upto)?;
+        if taken {
+            note_tree(&tx, self.path.parent().unwrap_or(&self.path), every)?;
+        }
         tx.commit().map_err(sql)?;
         conn.execute("DETACH old", []).map_err(sql)?;
         conn.close().map_err(|(_, e)| sql(e))?;
@@ -35,7 +51,7 @@ impl Db {
     }
 }
 
-fn take(tx: &Transaction<'_>, next: &NsInfo, upto: Seq, every: bool) -> Result<bool> {
+fn take(tx: &Transaction<'_>, next: &NsInfo, upto: Seq) -> Result<bool> {
     tx.execute(
         "INSERT INTO meta SELECT * FROM old.meta
          WHERE key IN ('head', 'head_seq', 'position', 'position_seq', 'position_is_head')",
@@ -53,17 +69,57 @@ fn take(tx: &Transaction<'_>, next: &NsInfo, upto: Seq, every: bool) -> Result<b
     tx.execute("INSERT INTO units SELECT unit, seq, min(as_of, ?1) FROM old.units", [int(upto.0)]).map_err(sql)?;
     tx.execute("INSERT INTO headers SELECT * FROM old.headers WHERE seq <= ?1", [int(upto.0)]).map_err(sql)?;
     pages::take(tx, upto)?;
-    // The tree is another one, and empty. A note about a file keeps it from looking as if somebody had removed it.
-    tx.execute("INSERT INTO todo(path, unit) SELECT path, unit FROM old.todo ORDER BY id", []).map_err(sql)?;
-    let rest = if every {
-        "INSERT OR IGNORE INTO todo(path, unit)
-         SELECT path, min(unit) FROM items WHERE NOT (path >= 'leases/' AND path < 'leases0') GROUP BY path ORDER BY path"
-    } else {
-        "INSERT OR IGNORE INTO todo(path, unit)
-         SELECT path, min(unit) FROM items JOIN old.checked USING (path) GROUP BY path ORDER BY path"
-    };
-    tx.execute(rest, []).map_err(sql)?;
     Ok(true)
+}
+
+/// The tree is another one, and empty: every file that belongs into it gets a note, which also keeps it from looking as if
+/// somebody had removed it.
+fn note_tree(tx: &Transaction<'_>, clone: &Path, every: bool) -> Result<()> {
+    tx.execute("INSERT INTO checked SELECT * FROM old.checked", []).map_err(sql)?;
+    tx.execute("INSERT INTO todo(path, unit, was) SELECT path, unit, was FROM old.todo ORDER BY id", [])
+        .map_err(sql)?;
+    let first = last_todo(tx)?;
+    tx.execute(PLACED, []).map_err(sql)?;
+    set_json(tx, TREE, &Elsewhere { clone: clone.to_owned(), notes: (first, last_todo(tx)?) })?;
+    if every {
+        tx.execute(
+            "INSERT OR IGNORE INTO todo(path, unit) SELECT path, min(unit) FROM items
+             WHERE NOT (path >= 'leases/' AND path < 'leases0') GROUP BY path ORDER BY path",
+            [],
+        )
+        .map_err(sql)?;
+    }
+    Ok(())
+}
+
+/// Notes every file that was put into the tree.
+const PLACED: &str = "INSERT OR IGNORE INTO todo(path, unit)
+    SELECT path, min(unit) FROM items JOIN checked USING (path) GROUP BY path ORDER BY path";
+
+impl Db {
+    /// Whether the files that are noted here lie in the tree of the clone in `dir`.
+    pub(crate) fn has_its_tree_in(&self, dir: &Path) -> Result<bool> {
+        Ok(self.read(|tx| get_json::<Elsewhere>(tx, TREE))?.is_some_and(|tree| tree.clone == dir))
+    }
+
+    /// Forgets the notes of files that came along with the tree. What was noted for another reason since stays.
+    pub(crate) fn has_got_its_tree(&self) -> Result<()> {
+        self.write(|tx| {
+            let Some(Elsewhere { notes: (first, last), .. }) = get_json(tx, TREE)? else { return Ok(()) };
+            let brought = "DELETE FROM todo WHERE id > ?1 AND id <= ?2 AND path IN (SELECT path FROM checked)";
+            tx.execute(brought, [first, last]).map_err(sql)?;
+            tx.execute("DELETE FROM meta WHERE key = ?1", [TREE]).map(drop).map_err(sql)
+        })
+    }
+
+    /// Gives the tree away: no file of it is missed from here on. Gives whether that is as durable as the files are.
+    pub(crate) fn lose_tree(&self) -> Result<bool> {
+        self.write(|tx| {
+            tx.execute(PLACED, []).map_err(sql)?;
+            tx.execute("DELETE FROM checked", []).map(drop).map_err(sql)
+        })?;
+        self.settle_log()
+    }
 }
 
 /// What both ledgers have of what was seen; `None` when nothing was, or something that did not go along.

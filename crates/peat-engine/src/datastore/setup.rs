@@ -163,6 +163,11 @@ impl Repo {
         // The canonical spelling, so that every checkout means the same clone.
         self.switch(&Datastore { url: target.opened.url.clone(), ..request.datastore.clone() })?;
         env.step("setup.switched").await;
+        if let (Some(source), Action::Move(_) | Action::Follow(_)) = (&plan.source, &plan.action)
+            && let Err(error) = shared.take_tree(source.clone).await
+        {
+            tracing::warn!(%error, "the files are fetched again");
+        }
         match shared.pull(&Scope::All).await {
             Ok(pulled) => {
                 report.files_pulled = Some(pulled.items);

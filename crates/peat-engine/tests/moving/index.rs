@@ -8,7 +8,7 @@ use peat_engine::{Datastore, LogRequest, Repo, SetupRequest};
 use peat_types::{Env, Seq};
 use serde_json::json;
 
-use super::{folder, items};
+use super::{folder, items, with_runs};
 use crate::support::{Cloud, World, copy, go, setup};
 
 fn kept(is_lazy: bool, request: SetupRequest) -> SetupRequest {
@@ -63,7 +63,7 @@ async fn a_move_takes_the_index_along() {
         let done = ann.repo().datastore_setup(&kept(after, setup("memory:", "two"))).await.unwrap();
         assert_eq!((done.action, done.files_pulled), (SetupAction::Move, Some(0)), "{done:?}");
         let asked = world.cloud.requests() - switched.load(Ordering::SeqCst);
-        assert!(!after || asked <= 1, "{asked} requests to learn what was known");
+        assert!(asked <= 1, "{asked} requests to learn what was known, from lazy {before} to {after}");
         let repo = ann.repo();
         assert_eq!(known(&repo).await, log);
         tree_is_right(&repo).await;
@@ -72,6 +72,55 @@ async fn a_move_takes_the_index_along() {
         tree_is_right(&repo).await;
         assert!(repo.ledger_verify(true).await.unwrap().passed);
     }
+}
+
+/// A tree goes along. Where it cannot go, it stays, and contents are fetched.
+#[tokio::test]
+async fn the_tree_goes_along_unless_it_is_on_another_disk() {
+    for elsewhere in [false, true] {
+        let (world, other) = (World::new(), World::quick().folder());
+        let mut ann = world.machine("ann", &[]);
+        if elsewhere {
+            ann.host.peat_home = Some(other.path().to_owned());
+        }
+        let expected = with_runs(&ann).await;
+        let old = ann.repo();
+        ann.repo().datastore_setup(&setup("memory:", "ops")).await.unwrap();
+        let repo = ann.repo();
+        for repo in [&old, &repo] {
+            // Where it went from nothing looks as if somebody had removed it.
+            let by_hand = repo.clone_of().await.unwrap().by_hand().unwrap();
+            assert_eq!((by_hand.changed.len(), by_hand.missing.len()), (0, 0), "{elsewhere}");
+            assert_eq!(items(repo).await, expected);
+        }
+    }
+}
+
+/// With what somebody did to it and did not give to the datastore yet: who moves a ledger is asked to do that first, who
+/// follows it is not.
+#[tokio::test]
+async fn the_tree_of_who_follows_goes_along_with_what_was_done_by_hand() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    for n in 0..2 {
+        go(&repo, json!({ "n": n })).await;
+    }
+    let (bob, old) = world.checkout(&ann, "bob");
+    old.sync(true, false).await.unwrap();
+    let expected = items(&old).await;
+    ann.repo().datastore_setup(&setup("memory:", "two")).await.unwrap();
+    let clone = old.clone_of().await.unwrap();
+    let at = |name: &str| clone.tree().join(expected.keys().find(|path| path.ends_with(name)).unwrap());
+    std::fs::write(at("1/raw"), "by hand").unwrap();
+    std::fs::remove_file(at("2/metadata.yaml")).unwrap();
+    std::fs::write(clone.tree().join("new.txt"), "by hand").unwrap();
+    bob.repo().datastore_setup(&setup("memory:", "two")).await.unwrap();
+    let repo = bob.repo();
+    let by_hand = repo.clone_of().await.unwrap().by_hand().unwrap();
+    assert_eq!((by_hand.changed.len(), by_hand.missing.len()), (2, 1));
+    let left = clone.by_hand().unwrap();
+    assert_eq!((left.changed.len(), left.missing.len()), (0, 0));
+    assert_eq!(items(&repo).await, expected);
 }
 
 /// Who follows may be behind, or may have seen the end, and what came after it.
