@@ -119,7 +119,7 @@ impl Reporter for Progress {
                     _ => "was not what the datastore holds",
                 };
                 self.printer.warning(&format!(
-                    "{path} {what}; what it held is in {}: once that is copied back, 'peat add {path}' commits it",
+                    "{path} {what}; 'peat add {path}' commits it once it is copied back; what it held is in {}",
                     to.display()
                 ));
             }

@@ -30,6 +30,7 @@ mod watch;
 
 pub use byhand::{ByHand, HandFile, Preview};
 pub use change::{Adopt, Change, Committed, NewChange, OnRefusal, Pending, PendingStatus, Settled, Source};
+pub use commit::Foreseen;
 pub use handle::{LocalClone, WHOLE};
 pub use history::{REWRITE, Restore, Rewrite, RewriteUnit, Step, Stored, Undo, plan_rewrite};
 pub use item::{Item, Pulled, Scope, UnitInfo};

@@ -203,7 +203,7 @@ async fn a_plan_changes_nothing_and_the_run_does_what_it_said() {
     let done = repo_b.synchronise(SyncRequest { pull: true, ..both }).await.unwrap();
     assert_eq!((done.files_pulled, done.to), (Some(pull.puts + pull.deletes), Some(pull.to)));
     let done = repo_b.synchronise(PUSH).await.unwrap();
-    assert_eq!(done.changes_committed, Some(plan.changes.len() as u64));
+    assert_eq!((done.changes_committed, done.files_pushed), (Some(plan.changes.len() as u64), Some(plan.puts)));
     let nothing = repo_b.sync_plan(both).await.unwrap();
     assert_eq!((nothing.puts, nothing.requests, nothing.changes.len()), (0, 1, 0));
 }

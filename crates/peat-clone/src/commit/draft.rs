@@ -127,7 +127,11 @@ impl Inner {
         Ok(Planned { draft, expected: overlay.seqs().clone(), answer, contents: overlay.contents(), grants: taken })
     }
 
-    async fn plan_change(&self, change: &Change, overlay: &mut Overlay<'_>) -> Result<serde_json::Value, Unplanned> {
+    pub(super) async fn plan_change(
+        &self,
+        change: &Change,
+        overlay: &mut Overlay<'_>,
+    ) -> Result<serde_json::Value, Unplanned> {
         let plan = self.planner.plan(change, &*overlay).await?;
         let answer = plan.answer.clone();
         overlay.take(change, plan)?;

@@ -141,6 +141,7 @@ mod tests {
     #[tokio::test]
     async fn notes_come_in_the_order_of_the_store() {
         let (env, dir) = (Env::system([]), tempfile::tempdir().unwrap());
+        std::fs::create_dir(dir.path().join("tree")).unwrap();
         let options = Options {
             store: Arc::new(MemoryStore::new()),
             url: "memory:".to_owned(),

@@ -196,11 +196,13 @@ impl Repo {
         if request.sends() {
             for pending in clone.pending()?.into_iter().filter(|p| p.status != peat_clone::PendingStatus::Parked) {
                 touched.extend(pending.units.iter().cloned());
-                plan.puts += pending.contents as u64;
-                plan.bytes += pending.bytes;
                 plan.changes.push(pending_change(&names, pending));
             }
             plan.deletes = open.deletes.values().sum();
+            let foreseen = clone.foresee().await?;
+            (plan.puts, plan.bytes) = (foreseen.puts, foreseen.bytes);
+            let refused = foreseen.refused.into_iter();
+            plan.conflicts.extend(refused.map(|(change, error)| format!("change {change} would be refused: {error}")));
         }
         let mut hand = self.hand(clone, clone.by_hand()?, &[]);
         if request.adds() {

@@ -34,7 +34,12 @@ fn lines(text: &str) -> Option<Map<String, Value>> {
     let mut doc = Map::new();
     let mut inside = false;
     for line in text.lines() {
-        let Ok(fields) = yaml::from_str::<Map<String, Value>>(line.trim(), MARKER) else { continue };
+        let Ok(fields) = yaml::from_str::<Map<String, Value>>(line.trim(), MARKER) else {
+            if line.trim_start().starts_with("datastore") {
+                return None;
+            }
+            continue;
+        };
         for (key, value) in fields {
             if line.starts_with([' ', '\t']) {
                 let store = doc.get_mut("datastore").and_then(Value::as_object_mut).filter(|_| inside);
@@ -57,7 +62,9 @@ fn lines(text: &str) -> Option<Map<String, Value>> {
             }
         }
     }
-    Some(doc)
+    // Where half of a text is missing, the datastore may be: without one it is private, and that must be sure.
+    let whole = ["peatVersion", "repoId"].iter().all(|key| doc.contains_key(*key));
+    (whole || doc.contains_key("datastore")).then_some(doc)
 }
 
 /// A datastore without the settings that cannot be what they must be. Where it is must be known, and in which namespace.
@@ -111,7 +118,13 @@ mod tests {
             assert_eq!(lines(&format!("{WHOLE}{}", conflict(ours, theirs))), None, "{ours} {theirs}");
         }
         let ids = conflict("repoId: a", "repoId: b");
-        assert!(lines(&ids).unwrap()["repoId"].is_null());
-        assert!(lines("nothing [ of it").unwrap().is_empty());
+        assert!(lines(&format!("{WHOLE}{ids}")).unwrap()["repoId"].is_null());
+        // What may have lost its datastore is not taken for private.
+        for text in
+            ["nothing [ of it", "<<<<<<< ours", "repoId: a\ntags: [", "repoId: a\npeatVersion: b\ndatastore: {url: ["]
+        {
+            assert_eq!(lines(text), None, "{text}");
+        }
+        assert!(lines("repoId: a\npeatVersion: b\ntags: [").is_some());
     }
 }

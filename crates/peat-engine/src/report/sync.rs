@@ -133,11 +133,11 @@ pub struct SyncPlan {
     pub by_hand: Vec<ByHandFile>,
     /// Files that cannot be.
     pub skipped: Vec<SkippedFile>,
-    /// Contents sent.
+    /// Items that would be set in the datastore.
     pub puts: u64,
     /// Items that would be deleted in the datastore.
     pub deletes: u64,
-    /// Bytes sent.
+    /// Bytes of their contents.
     pub bytes: u64,
     /// Requests at least: one create for each change when nobody else writes, one look, one for each new entry.
     pub requests: u64,

@@ -7,8 +7,8 @@ use peat_objects::{Created, MemoryStore, Range, Store};
 use peat_types::{CloneId, InstanceId, Kind, LedgerId, Namespace, Seq};
 
 use super::bench::{Bench, env, log_key};
-use super::checkpoint::{busy, checkpoint, forced, sync};
-use super::gc::{DAY, collect, keep, timed};
+use super::checkpoint::{busy, checkpoint, forced, params, sync};
+use super::gc::{DAY, collect, keep};
 
 fn to(url: &str) -> Moved {
     Moved {
@@ -155,8 +155,8 @@ async fn writers_that_meet_the_end_while_they_wait_are_not_committed() {
 }
 
 /// A ledger, and whether what came first was collected.
-async fn some(cleared: bool) -> Bench {
-    let mut bench = timed().await;
+async fn some(seed: u64, cleared: bool) -> Bench {
+    let mut bench = Bench::on(MemoryStore::with_clock(&env(seed)), params(), seed).await;
     for _ in 0..2 {
         busy(&mut bench, 3).await;
         checkpoint(&bench.ledger, &forced()).await;
@@ -174,7 +174,7 @@ async fn some(cleared: bool) -> Bench {
 #[tokio::test(start_paused = true)]
 async fn of_two_ledgers_that_are_copied_to_one_place_the_second_leaves_nothing_there() {
     for (one, two) in [(false, false), (false, true), (true, false), (true, true)] {
-        let (one, two) = (some(one).await, some(two).await);
+        let (one, two) = (some(1, one).await, some(2, two).await);
         let memory = MemoryStore::new();
         let target: Arc<dyn Store> = Arc::new(memory.clone());
         let plan = one.ledger.plan_copy(Some(&*target)).await.expect("plan");

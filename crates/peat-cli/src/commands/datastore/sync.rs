@@ -54,7 +54,7 @@ impl Render for SyncPlan {
         }
         if self.mode != "pull" {
             let deletes = count(self.deletes, "delete");
-            page.field("would send", format_args!("{}, {}, {deletes}", count(self.puts, "content"), bytes(self.bytes)));
+            page.field("would send", format_args!("{}, {}, {deletes}", count(self.puts, "item"), bytes(self.bytes)));
         }
         if let Some(pull) = &self.pull {
             let range = format!("{} → {}", or_dash(pull.from), pull.to);
