@@ -145,6 +145,10 @@ fn a_content_larger_than_memory_may_be_goes_to_a_pipe_and_to_a_file() {
     let kept = std::fs::metadata(json["contentPath"].as_str().unwrap()).unwrap();
     assert_eq!(kept.len(), SIZE as u64);
     assert_eq!(sandbox.peat("data get m result --version 1 --json").ok().json()["content"]["stdout"], "small");
+    // Whoever wants a value of it is told how to have it.
+    let error = sandbox.peat("model output data m --name result --version 2 --json").status(1).error();
+    assert_eq!(error["code"], "content_too_large", "{error}");
+    assert!(error["hint"].as_str().unwrap().contains("peat data get"), "{error}");
     // What it was before, read from the store, for the tree has something else at its place by now.
     commit(&sandbox, &id, vec![(format!("{folder}/raw"), Source::File(other))]);
     sandbox.peat("datastore sync --pull").ok();

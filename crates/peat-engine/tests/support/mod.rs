@@ -25,8 +25,10 @@ pub struct Cloud {
     inner: Arc<MemoryStore>,
     off: Arc<AtomicBool>,
     requests: Arc<AtomicU64>,
-    /// Beats that must come before a pack is taken, and those that came.
-    beats: Arc<(AtomicU64, AtomicU64)>,
+    /// Beats that came.
+    beats: Arc<tokio::sync::watch::Sender<u64>>,
+    /// Those that must have come before a pack is taken.
+    wanted: Arc<AtomicU64>,
 }
 
 impl Cloud {
@@ -40,16 +42,17 @@ impl Cloud {
 
     /// Takes no pack before so many more beats have come.
     pub fn hold_packs(&self, beats: u64) {
-        self.beats.0.store(self.beats.1.load(Ordering::SeqCst) + beats, Ordering::SeqCst);
+        self.wanted.store(*self.beats.borrow() + beats, Ordering::SeqCst);
     }
 
     /// Waits for the beats that are wanted.
     async fn admit(&self, key: &str) {
         if key.contains("/beat/") {
-            self.beats.1.fetch_add(1, Ordering::SeqCst);
+            self.beats.send_modify(|beats| *beats += 1);
         }
-        while key.contains("/pack/") && self.beats.1.load(Ordering::SeqCst) < self.beats.0.load(Ordering::SeqCst) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        if key.contains("/pack/") {
+            let wanted = self.wanted.load(Ordering::SeqCst);
+            self.beats.subscribe().wait_for(|beats| *beats >= wanted).await.unwrap();
         }
     }
 

@@ -44,7 +44,7 @@ impl Again {
             Content::Tiny(bytes) => return Some(NewContent::Bytes(bytes.clone())),
             Content::At(_) => Content::At(find(row.hash, false)?),
             Content::Parts(parts) => {
-                let part = |part: &Part| Some(Part { block: find(part.hash, true)?.block, ..part.clone() });
+                let part = |part: &Part| Some(Part { block: find(part.hash, true)?.block, ..*part });
                 Content::Parts(parts.iter().map(part).collect::<Option<Vec<_>>>()?.into())
             }
         };
