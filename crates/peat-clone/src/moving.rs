@@ -162,7 +162,7 @@ impl LocalClone {
             files::sync_dir(&self.0.options.dir)?;
             files::sync_dir(&from.0.options.dir)?;
         }
-        self.0.db.has_got_its_tree()?;
+        self.0.db.has_got_its_tree(&self.0.tree)?;
         self.0.env.step("take.tree-taken").await;
         Ok(true)
     }

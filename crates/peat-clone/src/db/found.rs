@@ -4,6 +4,7 @@
 use std::fs;
 
 use peat_types::{ItemPath, Result};
+use rusqlite::Transaction;
 
 use super::heads::{clear, get_json, set_json};
 use super::{Db, all_placed, claimant, not_placed, note, sql};
@@ -13,8 +14,13 @@ use crate::tree::Tree;
 /// Device and inode of the tree when it was looked at; none on systems without them.
 type Root = Option<(u64, u64)>;
 
-const ROOT: &str = "tree";
+const ROOT: &str = "tree_root";
 const LOST: &str = "tree_lost";
+
+/// The tree is the folder that is there now: it was brought.
+pub(super) fn is_here(tx: &Transaction<'_>, tree: &Tree) -> Result<()> {
+    set_json(tx, ROOT, &files::folder_id(tree.root())?)
+}
 
 impl Db {
     /// Notes what was found: in a new index every file of the tree, and in another folder than the one that is known those

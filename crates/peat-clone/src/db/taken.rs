@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::heads::{self, Heads, get_json, set_json};
 use super::open::{BUSY, build};
-use super::{Db, int, last_todo, mark_of, pages, sql};
+use super::{Db, found, int, last_todo, mark_of, pages, sql};
+use crate::tree::Tree;
 
 /// Where it is noted whose tree the rows of `checked` are about.
-const TREE: &str = "tree";
+const TREE: &str = "tree_of";
 
 /// A tree that may be taken over: files that were put into it have notes here, as long as it is elsewhere.
 #[derive(Debug, Serialize, Deserialize)]
@@ -103,8 +104,9 @@ impl Db {
     }
 
     /// Forgets the notes of files that came along with the tree. What was noted for another reason since stays.
-    pub(crate) fn has_got_its_tree(&self) -> Result<()> {
+    pub(crate) fn has_got_its_tree(&self, tree: &Tree) -> Result<()> {
         self.write(|tx| {
+            found::is_here(tx, tree)?;
             let Some(Elsewhere { notes: (first, last), .. }) = get_json(tx, TREE)? else { return Ok(()) };
             let brought = "DELETE FROM todo WHERE id > ?1 AND id <= ?2 AND path IN (SELECT path FROM checked)";
             tx.execute(brought, [first, last]).map_err(sql)?;
