@@ -53,7 +53,7 @@ impl Repo {
     /// is at it. Nobody reads what it comes to.
     pub async fn maintain_by_itself(&self) -> Result<()> {
         let work = async { self.clone_of().await?.maintain(self.marker().upkeep.keep()).await.map(drop) };
-        in_span(operation!("maintain"), work).await
+        in_span(operation!("maintain"), Box::pin(work)).await
     }
 
     /// What is known of the maintenance of the ledger. No request.
