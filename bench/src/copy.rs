@@ -49,6 +49,9 @@ pub(crate) struct Copy {
     /// The binary to measure; by default `peat` beside this program
     #[arg(long)]
     peat: Option<PathBuf>,
+    /// Leaves out copies of the same paths as plain files, which take minutes on S3
+    #[arg(long)]
+    no_files: bool,
     /// File whose section on copies is replaced
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
@@ -63,7 +66,7 @@ struct Peers {
     /// A comparison of that copy with what was copied, byte by byte.
     check: f64,
     /// A plain copy of the same paths as files, which is one object for each.
-    files: f64,
+    files: Option<f64>,
 }
 
 /// One way, measured.
@@ -111,7 +114,8 @@ impl Copy {
         }
         for Way { name, peat_ms, peers, .. } in &ways {
             let Peers { name: peer, copy, check, files } = peers;
-            tell(&format!("{name}: {peat_ms:.0} ms, {peer} {copy:.0} ms, check {check:.0} ms, files {files:.0} ms"));
+            let files = files.map_or_else(String::new, |ms| format!(", files {ms:.0} ms"));
+            tell(&format!("{name}: {peat_ms:.0} ms, {peer} {copy:.0} ms, check {check:.0} ms{files}"));
         }
         self.section(&ways)
     }
@@ -158,9 +162,11 @@ impl Copy {
             |from: &str, to: &str| self.plain(Path::new("/bin/cp"), &["-r", &local(dir, from), &local(dir, to)], dir);
         let copy = cp("a", "plain")?;
         let check = self.plain(Path::new("/usr/bin/diff"), &["-r", &local(dir, "a"), &local(dir, "plain")], dir)?;
-        let files = cp("files", "files-plain")?;
+        let files = if self.no_files { None } else { Some(cp("files", "files-plain")?) };
         std::fs::remove_dir_all(dir.join("plain"))?;
-        std::fs::remove_dir_all(dir.join("files-plain"))?;
+        if files.is_some() {
+            std::fs::remove_dir_all(dir.join("files-plain"))?;
+        }
         Ok(Peers { name: "cp -r", copy, check, files })
     }
 
@@ -173,7 +179,7 @@ impl Copy {
             name: "rclone copy",
             copy: rclone(&["copy"], from, to)?,
             check: rclone(&["check", "--download"], from, to)?,
-            files: rclone(&["copy"], files, files_to)?,
+            files: if self.no_files { None } else { Some(rclone(&["copy"], files, files_to)?) },
         })
     }
 
@@ -192,9 +198,10 @@ impl Copy {
     }
 
     fn section(&self, ways: &[Way]) -> Result<String, Failure> {
+        let files = if self.no_files { " --no-files" } else { "" };
         let server = if self.server.is_empty() { String::new() } else { format!(" --server \"{}\"", self.server) };
         let mut text = format!(
-            "\n## Moving a ledger\n\nMade by `cargo run --release -p peat-bench -- copy{server} --paths {} --out bench/RESULTS.md` on {}, \
+            "\n## Moving a ledger\n\nMade by `cargo run --release -p peat-bench -- copy{server} --paths {}{files} --out bench/RESULTS.md` on {}, \
              {}; see `bench/README.md`. {} paths in {} models, {:.0} MB, committed {} at a time; the clone is lazy, \
              so that what is measured is the ledger and not the files of a tree. *Copy* is a plain copy of the objects of the \
              ledger, *copy and check* is followed by a comparison of both sides, as `peat` makes one, and *plain files* is a \
@@ -213,7 +220,12 @@ impl Copy {
         for Way { name, objects, bytes, peat_ms, peers } in ways {
             let megabytes = *bytes as f64 / 1e6;
             let _ = write!(text, "| {name} | {objects} | {megabytes:.1} | {:.2} s |", peat_ms / 1000.0);
-            for (peer, ms) in [(peers.name, peers.copy), ("", peers.copy + peers.check), ("", peers.files)] {
+            for (peer, ms) in [(peers.name, Some(peers.copy)), ("", Some(peers.copy + peers.check)), ("", peers.files)]
+            {
+                let Some(ms) = ms else {
+                    text.push_str(" – | – |");
+                    continue;
+                };
                 let peer = if peer.is_empty() { String::new() } else { format!(" (`{peer}`)") };
                 let _ = write!(text, " {:.2} s{peer} | {:.2} |", ms / 1000.0, peat_ms / ms.max(0.1));
             }

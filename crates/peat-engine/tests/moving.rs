@@ -158,12 +158,18 @@ async fn who_follows_takes_pending_changes_along() {
 
     let push = bob.repo().sync(false, true).await.unwrap();
     assert!(push.errors[0].contains("moved"), "{push:?}");
-    fs::write(raw(&repo_b).await, "mine").unwrap();
+    let file = raw(&repo_b).await;
+    let held = fs::read(&file).unwrap();
+    fs::write(&file, "mine").unwrap();
     let followed = bob.repo().datastore_setup(&to).await.unwrap();
     assert_eq!((followed.action, followed.pending_taken), (SetupAction::Follow, 1));
     let told = |warning: &String| warning.contains("/result/1/raw") && !warning.contains("not in the datastore yet");
     assert!(followed.warnings.iter().any(told), "{followed:?}");
     let repo_b = bob.repo();
+    // The tree went along, with what he had done to it.
+    let file = raw(&repo_b).await;
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+    fs::write(&file, held).unwrap();
     assert_eq!(repo_b.sync(false, true).await.unwrap().changes_committed, Some(1));
     let repo = ann.repo();
     repo.sync(true, false).await.unwrap();
