@@ -8,7 +8,7 @@ use clap::Args;
 use peat_types::Env;
 
 use crate::generate::Generate;
-use crate::measure::{self, Machine, Took, run};
+use crate::measure::{self, Login, Machine, Took, run};
 use crate::writers::{self, machine, today};
 use crate::{Failure, repo_id};
 
@@ -33,13 +33,8 @@ pub(crate) struct Copy {
     /// Store to move to and from again: s3://bucket/prefix; without it only folders are
     #[arg(long, env = "PEAT_TEST_STORE")]
     store: Option<String>,
-    /// Where its server is
-    #[arg(long, env = "AWS_ENDPOINT_URL_S3", default_value = "")]
-    endpoint: String,
-    #[arg(long, env = "AWS_ACCESS_KEY_ID", default_value = "", hide_env_values = true)]
-    key: String,
-    #[arg(long, env = "AWS_SECRET_ACCESS_KEY", default_value = "", hide_env_values = true)]
-    secret: String,
+    #[command(flatten)]
+    login: Login,
     /// What the server is, for the results
     #[arg(long, default_value = "")]
     server: String,
@@ -89,7 +84,7 @@ impl Copy {
         for folder in [&repo, &home, &files, &dir.join("a"), &dir.join("b"), &dir.join("c")] {
             std::fs::create_dir_all(folder)?;
         }
-        let machine = Machine { peat, repo, home, keys: Some((self.key.clone(), self.secret.clone())) };
+        let machine = Machine { peat, repo, home, keys: Some(self.login.keys()) };
         machine.measure(&["init"])?;
         self.generate(&format!("file://{}", dir.join("a").display()), &repo_id(&machine.repo)?, &files)?;
         let folder = |name: &str| format!("file://{}", dir.join(name).display());
@@ -148,7 +143,7 @@ impl Copy {
     fn way(&self, name: &'static str, machine: &Machine, url: &str, peers: Peers) -> Result<Way, Failure> {
         let mut args = vec!["datastore", "setup", url, "--namespace", "bench", "--hydration", "lazy"];
         if url.starts_with("s3:") {
-            args.extend(["--endpoint", &self.endpoint, "--path-style"]);
+            args.extend(["--endpoint", &self.login.endpoint, "--path-style"]);
         }
         let (took, report) = machine.report(&args)?;
         let figure = |name: &str| report.get(name).and_then(serde_json::Value::as_u64).unwrap_or_default();
@@ -189,9 +184,9 @@ impl Copy {
             ("HOME", dir.join("home").display().to_string()),
             ("RCLONE_CONFIG", dir.join("home/none").display().to_string()),
             ("RCLONE_S3_PROVIDER", "Ceph".to_owned()),
-            ("RCLONE_S3_ENDPOINT", self.endpoint.clone()),
-            ("RCLONE_S3_ACCESS_KEY_ID", self.key.clone()),
-            ("RCLONE_S3_SECRET_ACCESS_KEY", self.secret.clone()),
+            ("RCLONE_S3_ENDPOINT", self.login.endpoint.clone()),
+            ("RCLONE_S3_ACCESS_KEY_ID", self.login.key.clone()),
+            ("RCLONE_S3_SECRET_ACCESS_KEY", self.login.secret.clone()),
         ];
         let Took { ms, status, err, .. } = run(program, args, dir, &vars)?;
         if status == 0 { Ok(ms) } else { Err(format!("{}: exit {status}\n{err}", program.display()).into()) }

@@ -10,7 +10,7 @@ use clap::Args;
 use peat_types::{Env, Hash, Hasher};
 use serde_json::Value;
 
-use crate::measure::{Machine, Took, run_as};
+use crate::measure::{Login, Machine, Took, run_as};
 use crate::writers::{self, today};
 use crate::{Failure, copy_repo};
 
@@ -32,13 +32,8 @@ pub(crate) struct Large {
     /// Store: s3://bucket/prefix; a folder unless said
     #[arg(long, env = "PEAT_TEST_STORE")]
     store: Option<String>,
-    /// Where its server is
-    #[arg(long, env = "AWS_ENDPOINT_URL_S3", default_value = "")]
-    endpoint: String,
-    #[arg(long, env = "AWS_ACCESS_KEY_ID", default_value = "", hide_env_values = true)]
-    key: String,
-    #[arg(long, env = "AWS_SECRET_ACCESS_KEY", default_value = "", hide_env_values = true)]
-    secret: String,
+    #[command(flatten)]
+    login: Login,
     /// What the server is, for the results
     #[arg(long, default_value = "a folder")]
     server: String,
@@ -93,7 +88,7 @@ impl Place<'_> {
         let (repo, home) = (self.dir.join(name).join("repo"), self.dir.join(name).join("home"));
         std::fs::create_dir_all(&repo)?;
         std::fs::create_dir_all(&home)?;
-        let keys = self.how.store.as_ref().map(|_| (self.how.key.clone(), self.how.secret.clone()));
+        let keys = self.how.store.as_ref().map(|_| self.how.login.keys());
         Ok(Machine { peat: self.peat.clone(), repo, home, keys })
     }
 
@@ -145,7 +140,7 @@ impl Place<'_> {
     fn setup(&self, machine: &Machine, url: &str, more: &[&str]) -> Result<(), Failure> {
         let mut args = vec!["datastore", "setup", url, "--namespace", "bench"];
         if self.how.store.is_some() {
-            args.extend(["--endpoint", &self.how.endpoint, "--path-style"]);
+            args.extend(["--endpoint", &self.how.login.endpoint, "--path-style"]);
         }
         args.extend(more);
         self.command("measure", machine, &args).map(drop)

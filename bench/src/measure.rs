@@ -27,6 +27,24 @@ pub(crate) struct Took {
     pub err: String,
 }
 
+/// A server, and who comes to it.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Login {
+    /// Where the server of the store is
+    #[arg(long, env = "AWS_ENDPOINT_URL_S3", default_value = "")]
+    pub(crate) endpoint: String,
+    #[arg(long, env = "AWS_ACCESS_KEY_ID", default_value = "", hide_env_values = true)]
+    pub(crate) key: String,
+    #[arg(long, env = "AWS_SECRET_ACCESS_KEY", default_value = "", hide_env_values = true)]
+    pub(crate) secret: String,
+}
+
+impl Login {
+    pub(crate) fn keys(&self) -> (String, String) {
+        (self.key.clone(), self.secret.clone())
+    }
+}
+
 /// Where and as whom commands run.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {

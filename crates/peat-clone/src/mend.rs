@@ -5,7 +5,8 @@ use peat_ledger::{Broken, Content, Copies, FileRow, KnownUnit, MendPlan, Mended,
 use peat_types::{Hash, Result};
 
 use crate::db;
-use crate::handle::{Inner, MAINTENANCE};
+use crate::handle::Inner;
+use crate::upkeep::MAINTENANCE;
 use crate::{Item, LocalClone, UnitInfo};
 
 impl LocalClone {

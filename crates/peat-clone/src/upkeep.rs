@@ -1,16 +1,20 @@
-//! Maintenance that runs by itself: when it is worth it, and one process of a clone at a time.
+//! Maintenance: by hand, and by itself, when it is worth it and one process of a clone at a time. Purges and pins.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use peat_ledger::{Checkpoint, Collected, Tail};
-use peat_types::{Result, Seq, Timestamp};
+use peat_ledger::{Checkpoint, Checkpointing, Collected, Collecting, GcPlan, Pin, PurgePlan, Purged, Purging, Tail};
+use peat_types::{ItemPath, Kind, Result, Seq, Timestamp, Unit};
 use serde::{Deserialize, Serialize};
 
-use crate::LocalClone;
 use crate::files::{self, Lock};
 use crate::handle::Inner;
+use crate::{Event, LocalClone, Scope};
 
+/// How long a checkpoint, a collection or a repair is tried.
+pub(crate) const MAINTENANCE: Duration = Duration::from_secs(600);
+/// How long a change of the pins is tried.
+const PINNING: Duration = Duration::from_secs(30);
 /// Garbage is collected once in so long at most: by anybody, and tried as often by one clone.
 const COLLECT_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// A clone that may not delete asks again after so long.
@@ -93,6 +97,75 @@ impl LocalClone {
     /// Notes what a collection came to.
     pub fn note_collection(&self, may_delete: bool, stored: Option<u64>) -> Result<()> {
         self.0.note_collection(may_delete, stored)
+    }
+
+    /// Copies what the state needs of the log into packs: when that is due, or `force`. `full` rewrites all metadata and
+    /// compacts packs.
+    pub async fn checkpoint(&self, force: bool, full: bool) -> Result<Checkpoint> {
+        let how = Checkpointing { author: self.0.author(), force, full, patience: MAINTENANCE };
+        let made = self.0.guarded(self.0.ledger.checkpoint(&how)).await?;
+        if let Checkpoint::Done { .. } = made {
+            self.0.note_own_entry().await;
+        }
+        Ok(made)
+    }
+
+    /// What a collection would do that keeps states of the last `keep`. Nothing is changed.
+    pub async fn plan_gc(&self, keep: Duration) -> Result<GcPlan> {
+        self.0.ledger.plan_gc(&self.collecting(keep)).await
+    }
+
+    /// Carries out a plan for garbage collection.
+    pub async fn gc(&self, plan: &GcPlan, keep: Duration) -> Result<Collected> {
+        let reporter = &self.0.options.reporter;
+        let progress = |done, of| reporter.report(Event::Collecting { done, of });
+        let done = self.0.guarded(self.0.ledger.gc(plan, &self.collecting(keep), &progress)).await?;
+        if done.entry.is_some() {
+            self.0.note_own_entry().await;
+        }
+        Ok(done)
+    }
+
+    pub(crate) fn collecting(&self, keep: Duration) -> Collecting {
+        Collecting { author: self.0.author(), keep, patience: MAINTENANCE }
+    }
+
+    /// What a purge of items of a unit would do. Nothing is changed.
+    pub async fn plan_purge(&self, unit: &Unit, paths: &[ItemPath]) -> Result<PurgePlan> {
+        self.0.ledger.plan_purge(&self.purging(unit, paths)).await
+    }
+
+    /// Removes items, or folders of items, of a unit from the present and from history, then brings the clone up to date.
+    pub async fn purge(&self, unit: &Unit, paths: &[ItemPath]) -> Result<Purged> {
+        let reporter = &self.0.options.reporter;
+        let progress = |done, of| reporter.report(Event::Collecting { done, of });
+        let purged = self.0.guarded(self.0.ledger.purge(&self.purging(unit, paths), &progress)).await;
+        // One that stopped half-way has changed the present, too.
+        if purged.as_ref().err().is_none_or(|error| error.kind() != Kind::Offline) {
+            let pulled = self.pull(&Scope::All).await;
+            return purged.and_then(|purged| pulled.map(|_| purged));
+        }
+        purged
+    }
+
+    fn purging(&self, unit: &Unit, paths: &[ItemPath]) -> Purging {
+        let (unit, paths) = (unit.clone(), paths.to_vec());
+        Purging { unit, paths, author: self.0.author(), patience: MAINTENANCE }
+    }
+
+    /// The states that are kept under a name.
+    pub async fn pins(&self) -> Result<Vec<Pin>> {
+        self.0.ledger.pins().await
+    }
+
+    /// Keeps a state, the newest when none is given, under a name. Gives the entry that says so and the one pinned.
+    pub async fn pin(&self, name: &str, at: Option<Seq>) -> Result<(Seq, Seq)> {
+        self.0.guarded(self.0.ledger.pin(name, at, &self.0.author(), PINNING)).await
+    }
+
+    /// Removes a pin. Gives the entry that says so and the one that was pinned.
+    pub async fn unpin(&self, name: &str) -> Result<(Seq, Seq)> {
+        self.0.guarded(self.0.ledger.unpin(name, &self.0.author(), PINNING)).await
     }
 }
 

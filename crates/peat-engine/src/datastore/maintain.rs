@@ -140,8 +140,9 @@ impl Repo {
         };
         let (checkpoint, collection) = (last(now.last_checkpoint), last(now.last_collection));
         let mut message = format!(
-            "{} entries since the last checkpoint ({checkpoint}), garbage collected last: {collection}",
-            now.tail_entries
+            "{} {} since the last checkpoint ({checkpoint}), garbage collected last: {collection}",
+            now.tail_entries,
+            if now.tail_entries == 1 { "entry" } else { "entries" }
         );
         if let Some(since) = now.collect_due_since {
             message.push_str(&format!(", due since {since}"));

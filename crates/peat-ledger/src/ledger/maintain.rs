@@ -9,6 +9,7 @@ mod moved;
 mod pin;
 mod purge;
 mod rebuild;
+mod search;
 mod shelf;
 mod sweep;
 

@@ -6,33 +6,29 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::{self, StreamExt};
 use peat_types::{Error, Hash, ItemPath, Kind, Result, Seq, Unit};
 
 use super::checkpoint::checkpoint_without;
 use super::enter::{Build, Entered, Mark, enter};
 use super::rebuild::{self, Built, Rebuild};
+use super::search::{Candidates, elsewhere, readable, search};
 use super::{Checkpoint, Checkpointing};
 use crate::format::entry::introduction;
 use crate::format::maintain::{Maintenance, section};
-use crate::format::open_block;
-use crate::format::pack::{TRAILER, index_len, indexed_blocks};
 use crate::format::page::{PageSink, TreeKind};
 use crate::format::repoint::{Places, repoint};
 use crate::format::row::{pack_key, read_unit_value};
 use crate::format::tree::lookup;
 use crate::format::tree_write::Edit;
 use crate::ledger::again::Batch;
-use crate::ledger::pages::{NoCache, Pages, fetch};
-use crate::ledger::{Broken, Ledger, Verified, contents, key, log};
-use crate::model::{
-    Content, ContentRef, Entry, FileRow, NewPack, OpRecord, Part, Rank, Ref, Root, Segment, State, TxKind,
-};
+use crate::ledger::pages::{NoCache, Pages};
+use crate::ledger::{Broken, Ledger, Verified, contents};
+use crate::model::{ContentRef, Entry, FileRow, NewPack, Rank, Root, Segment, State, TxKind};
 
 /// Bytes of contents in memory at once.
 const BATCH: u64 = 32 << 20;
 /// Objects looked into at once.
-const PARALLEL: usize = 8;
+pub(super) const PARALLEL: usize = 8;
 /// Times an entry is built again because what it was built on lies behind the floor.
 const PLANS: u32 = 3;
 
@@ -114,7 +110,7 @@ pub struct Mended {
     pub kept: Option<String>,
 }
 
-fn is(bytes: &[u8], wanted: &Broken) -> bool {
+pub(super) fn is(bytes: &[u8], wanted: &Broken) -> bool {
     bytes.len() as u64 == wanted.size && Hash::of(bytes) == wanted.hash
 }
 
@@ -159,98 +155,6 @@ pub(super) async fn sort(ledger: &Ledger, broken: &[Broken], copies: &dyn Copies
         }
     }
     Ok(out)
-}
-
-/// Where contents are said to lie, by hash.
-pub(super) type Candidates = BTreeMap<Hash, BTreeSet<(Ref, u32)>>;
-
-/// Where the ledger says that contents with the hashes of `wanted` lie: in packs, dropped ones and those that no entry
-/// names among them, and in entries that are valid.
-pub(super) async fn search(ledger: &Ledger, wanted: &[Broken]) -> Result<Candidates> {
-    let hashes: BTreeSet<Hash> = wanted.iter().map(|broken| broken.hash).collect();
-    let mut out = Candidates::new();
-    let mut note = |hash: Hash, block: Ref, sub: u32| {
-        if hashes.contains(&hash) {
-            out.entry(hash).or_default().insert((block, sub));
-        }
-    };
-    let packs = log::list_all(ledger, key::PACK).await?;
-    let packs = packs.iter().filter_map(|listed| Some((key::pack_segment(&listed.key)?, listed.size)));
-    let indices = packs.map(|(segment, size)| async move { (segment, index(ledger, segment, size).await) });
-    let mut indices = stream::iter(indices).buffered(PARALLEL).boxed();
-    while let Some((segment, blocks)) = indices.next().await {
-        for block in readable_or_none(blocks)?.into_iter().flatten() {
-            let at = Ref { segment, off: block.off, len: block.len };
-            block.contents.iter().for_each(|(sub, _, hash)| note(*hash, at, *sub));
-        }
-    }
-    let keep = ledger.head_entry(ledger.known(Seq::ZERO)).await?.state.root.keep;
-    let slots = log::list_all(ledger, key::LOG).await?;
-    let slots = slots.iter().filter_map(|listed| key::log_seq(&listed.key)).filter(|seq| *seq >= keep);
-    let mut entries = stream::iter(slots.map(|seq| ledger.entry(seq))).buffered(PARALLEL).boxed();
-    while let Some(entry) = entries.next().await {
-        let Some(entry) = readable_or_none(entry)?.flatten() else { continue };
-        for op in entry.ops.iter().flatten().flat_map(|unit| &unit.ops) {
-            let OpRecord::Put(_, _, row) = op else { continue };
-            match &row.content {
-                Content::Tiny(_) => {}
-                Content::At(at) => note(row.hash, at.block, at.sub),
-                Content::Parts(parts) => {
-                    parts.iter().for_each(|Part { block, hash, .. }| note(*hash, *block, 0));
-                }
-            }
-        }
-    }
-    Ok(out)
-}
-
-/// What can be read; what is damaged or gone is nothing, a store that does not answer is an error.
-pub(super) fn readable_or_none<T>(read: Result<T>) -> Result<Option<T>> {
-    match read {
-        Ok(read) => Ok(Some(read)),
-        Err(error) if matches!(error.kind(), Kind::Damaged | Kind::NotFound | Kind::Unsupported) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Blocks of a pack as its index names them.
-async fn index(ledger: &Ledger, segment: Segment, size: u64) -> Result<Vec<crate::format::PackBlock>> {
-    let short = || Error::damaged(format!("{} is cut off", key::segment(segment)));
-    let read = |off: u64, len: u32| async move {
-        let at = Ref { segment, off, len };
-        fetch(ledger, BTreeSet::from([at])).await?.remove(&at).ok_or_else(|| ledger.gone(&at))
-    };
-    let end = size.checked_sub(u64::from(TRAILER)).ok_or_else(short)?;
-    let len = index_len(&read(end, TRAILER).await?)?;
-    let off = end.checked_sub(len).ok_or_else(short)?;
-    indexed_blocks(&read(off, u32::try_from(len).map_err(|_| short())?).await?)
-}
-
-/// The first of these places where the content really is.
-async fn readable(
-    ledger: &Ledger,
-    broken: &Broken,
-    places: Option<&BTreeSet<(Ref, u32)>>,
-) -> Result<Option<ContentRef>> {
-    for (block, sub) in places.into_iter().flatten() {
-        let at = ContentRef { block: *block, sub: *sub };
-        if at != broken.at && elsewhere(ledger, broken, at).await?.is_some() {
-            return Ok(Some(at));
-        }
-    }
-    Ok(None)
-}
-
-/// The content, as it lies at another place.
-pub(super) async fn elsewhere(ledger: &Ledger, broken: &Broken, at: ContentRef) -> Result<Option<Bytes>> {
-    // (A part is all of its block where it stands in a row, but need not be where it is copied from.)
-    let fetched = readable_or_none(fetch(ledger, BTreeSet::from([at.block])).await)?;
-    let block = fetched.and_then(|mut records| open_block(&records.remove(&at.block)?).ok());
-    let from = usize::try_from(at.sub).ok();
-    let to = from.and_then(|from| from.checked_add(usize::try_from(broken.size).ok()?));
-    let bytes =
-        block.zip(from.zip(to)).and_then(|(block, (from, to))| (to <= block.len()).then(|| block.slice(from..to)));
-    Ok(bytes.filter(|bytes| is(bytes, broken)))
 }
 
 pub(super) async fn run(ledger: &Ledger, plan: &MendPlan, copies: &dyn Copies, how: &Mending) -> Result<Mended> {

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use peat_types::{Hash, PackId, Result, Unit};
 
 use self::told::{Log, Picture, Told};
-use super::mend::{Candidates, Copies, Sorted, elsewhere, readable_or_none, search, sort};
+use super::mend::{Copies, Sorted, sort};
+use super::search::{Candidates, elsewhere, readable_or_none, search};
 pub(super) use entry::run;
 
 use crate::format::open_block;

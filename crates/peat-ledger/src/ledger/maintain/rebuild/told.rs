@@ -10,7 +10,7 @@ use crate::format;
 use crate::format::page::TreeKind;
 use crate::format::row::{read_unit_key, read_unit_value};
 use crate::format::tree::salvage;
-use crate::ledger::maintain::mend::readable_or_none;
+use crate::ledger::maintain::search::readable_or_none;
 use crate::ledger::pages::{NoCache, Pages};
 use crate::ledger::verify::Sums;
 use crate::ledger::{Copies, Ledger};
