@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use peat_engine::{Cancel, HandOn, Host, Real, Reason, Repo};
 use peat_objects::{Meter, OpenOptions, Warn};
-use peat_types::{Env, Error, Result, Timestamp};
+use peat_types::{Env, Error, Kind, Result, Timestamp};
 
 use crate::exit::Exit;
 use crate::interrupt;
@@ -111,6 +111,10 @@ impl Context {
             tokio::select! {
                 biased;
                 outcome = &mut command => {
+                    // A store that did not answer is not asked again.
+                    if outcome.as_ref().err().is_none_or(|error| error.kind() != Kind::Offline) {
+                        self.send_waiting(&mut signals).await;
+                    }
                     self.keep_up(&mut signals).await;
                     return outcome;
                 }
@@ -134,6 +138,26 @@ impl Context {
     fn interrupted(&self) -> Error {
         let left = self.repo.get().map(|repo| repo.left_open(self.began)).unwrap_or_default();
         left.into_iter().fold(interrupt::interrupted(), Error::with_hint)
+    }
+
+    /// After a command: changes that wait in the journal, when it has committed something. It does not fail because of them.
+    async fn send_waiting(&self, signals: &mut interrupt::Signals) {
+        let Some(repo) = self.repo.get() else { return };
+        let waited = tokio::select! {
+            biased;
+            waited = repo.send_waiting() => waited,
+            () = signals.next() => return,
+        };
+        match waited {
+            Ok(waited) => {
+                waited.committed.iter().for_each(|line| self.printer.note(line));
+                waited.left.iter().for_each(|line| self.printer.warning(line));
+            }
+            Err(error) => {
+                let why = error.chain().join(": ");
+                self.printer.warning(&format!("changes wait in the journal, and were not sent this time: {why}"));
+            }
+        }
     }
 
     /// After a command: maintenance, when it is due. What the command printed or cost does not change by it.

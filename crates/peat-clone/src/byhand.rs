@@ -1,6 +1,7 @@
 //! What people changed in the tree by hand. It is found by content, and stays theirs: nothing of it is committed unless they
 //! ask, and a pull puts aside what it would overwrite.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
@@ -10,7 +11,7 @@ use peat_types::{Error, Hash, ItemPath, Result, Seq, Unit};
 
 use crate::db;
 use crate::handle::Inner;
-use crate::{Aside, Event, Item, LocalClone, repair};
+use crate::{Aside, Event, Item, LocalClone, journal, repair};
 
 /// Folder for what has to give way, and for what the doctor found in the tree that belongs to no item.
 const ASIDE: &str = "aside";
@@ -37,6 +38,10 @@ pub struct HandFile {
     /// Its size in bytes.
     pub size: u64,
 }
+
+/// What changes of the journal were made from, read when it is asked for: a change stays there until its files were seen to.
+#[derive(Default)]
+pub(crate) struct Sent(OnceCell<BTreeMap<ItemPath, Vec<Option<Hash>>>>);
 
 /// What the next pull of everything would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -189,15 +194,37 @@ impl Inner {
     }
 
     /// Puts aside what lies where a file is to be written or removed, unless it is what was there before or what is to come.
-    pub(crate) fn make_way(&self, todo: &db::Todo, next: Option<&Item>) -> Result<()> {
+    /// Gives whether the place is free: what was made from the state that is to come is newer than that, and stays.
+    pub(crate) fn make_way(&self, todo: &db::Todo, next: Option<&Item>, sent: &Sent) -> Result<bool> {
         if db::is_lease(&todo.path) {
-            return Ok(());
+            return Ok(true);
         }
+        let next = next.map(|next| next.row.hash);
         match self.tree.hash(&todo.path)? {
-            None => Ok(()),
-            Some(found) if Some(found) == todo.was || next.is_some_and(|next| next.row.hash == found) => Ok(()),
-            Some(_) => self.put_aside(&todo.path, if todo.was.is_some() { Aside::Changed } else { Aside::Unknown }),
+            None => Ok(true),
+            found if found == todo.was || found == next => Ok(true),
+            Some(_) if self.is_newer(&todo.path, next, sent) => Ok(false),
+            Some(_) => {
+                let why = if todo.was.is_some() { Aside::Changed } else { Aside::Unknown };
+                self.put_aside(&todo.path, why).map(|()| true)
+            }
         }
+    }
+
+    /// Whether the file of a path was changed again after a change of this machine had been made from it that the ledger
+    /// holds now.
+    fn is_newer(&self, path: &ItemPath, next: Option<Hash>, sent: &Sent) -> bool {
+        let sent = sent.0.get_or_init(|| {
+            let mut sent: BTreeMap<ItemPath, Vec<Option<Hash>>> = BTreeMap::new();
+            let rows = self.journal.ids().unwrap_or_default().into_iter();
+            for (row, state) in rows.filter_map(|id| self.journal.read(id).ok().flatten()) {
+                for (path, held) in self.planner.made_from(&journal::change(&row, &state)) {
+                    sent.entry(path).or_default().push(held);
+                }
+            }
+            sent
+        });
+        sent.get(path).is_some_and(|held| held.contains(&next))
     }
 
     /// Moves a file of the tree out of the way, and tells where it is.

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use peat_ledger::{FileRow, Lease, Rank};
-use peat_types::{Error, ItemPath, Kind, Result, Seq, Unit};
+use peat_types::{Error, Hash, ItemPath, Kind, Result, Seq, Unit};
 
 use crate::{Change, Item};
 
@@ -18,6 +18,13 @@ pub trait Planner: Send + Sync {
     /// The operations that mark what a dead run left behind as interrupted; they are committed together with the
     /// takeover or release of its lease.
     async fn interrupt(&self, dead: &Interrupted, view: &dyn View) -> Result<Plan, Refusal>;
+
+    /// The files of the tree that a change was made from, each with the hash of what it held then; without one where it
+    /// had been removed. Whatever they hold when the change is committed is newer than it.
+    fn made_from(&self, change: &Change) -> Vec<(ItemPath, Option<Hash>)> {
+        let _ = change;
+        Vec::new()
+    }
 
     /// What people call a unit; for messages.
     fn name_of(&self, unit: &Unit) -> String {

@@ -10,6 +10,7 @@ mod policy;
 mod purge;
 mod setup;
 mod sync;
+mod waiting;
 
 use peat_clone::{LogQuery, TxKind};
 use peat_objects::{List, Pages};
@@ -24,6 +25,7 @@ pub use maintain::KeptUp;
 pub use purge::PurgeRequest;
 pub use setup::SetupRequest;
 pub use sync::SyncRequest;
+pub use waiting::Waited;
 
 impl Repo {
     /// `peat datastore status`; with `size` the objects of the namespace are counted, which takes one LIST for each

@@ -39,7 +39,7 @@ mod yaml;
 pub use add::AddRequest;
 pub use cancel::{Cancel, Reason};
 pub use data::{DataGet, LargeContent, Reading};
-pub use datastore::{Diagnosis, Examination, KeptUp, PurgeRequest, SetupRequest, SyncRequest};
+pub use datastore::{Diagnosis, Examination, KeptUp, PurgeRequest, SetupRequest, SyncRequest, Waited};
 pub use definition::{CreateModel, Definition};
 pub use history::{DiffRequest, LogRequest, RestoreRequest, UndoRequest, When};
 pub use host::{Beats, HandOn, Host, Keeper, Patience};

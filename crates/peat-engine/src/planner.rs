@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use peat_clone::{Change, Interrupted, Plan, PlanOp, Planner, REWRITE, Rank, Refusal, View, plan_rewrite};
-use peat_types::{Error, ItemPath, Kind, Result, Timestamp, Unit};
+use peat_types::{Error, Hash, ItemPath, Kind, Result, Timestamp, Unit};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -149,6 +149,13 @@ impl Planner for DomainPlanner {
                     .with_code("unsupported_version")
                     .with_hint("they come from a newer version: settle them with it, by 'peat datastore sync --push'"),
             )),
+        }
+    }
+
+    fn made_from(&self, change: &Change) -> Vec<(ItemPath, Option<Hash>)> {
+        match change.kind.as_str() {
+            ADD => payload::<HandChange>(change).map(HandChange::made_from).unwrap_or_default(),
+            _ => Vec::new(),
         }
     }
 

@@ -3,6 +3,8 @@
 
 #[path = "tree/lost.rs"]
 mod lost;
+#[path = "tree/newer.rs"]
+mod newer;
 mod support;
 
 use std::fs;

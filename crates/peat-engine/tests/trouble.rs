@@ -58,6 +58,65 @@ async fn an_offline_run_is_unleased_and_committed_later() {
     assert_eq!(output.status, RunStatus::Succeeded);
 }
 
+/// What `m` did without the store waits; then `other` runs, and the command after it is over.
+async fn and_then_other(repo: &peat_engine::Repo, world: &World, ann: &support::Machine) -> peat_engine::Waited {
+    world.cloud.off(true);
+    let offline = RunRequest { offline: true, ..request("m", json!({"n": 2})) };
+    assert!(repo.run(&offline, &Cancel::default(), &Quiet).await.unwrap().pending.is_some());
+    world.cloud.off(false);
+    let repo = ann.repo();
+    assert!(repo.run(&request("other", json!({"n": 5})), &Cancel::default(), &Quiet).await.unwrap().error.is_none());
+    repo.send_waiting().await.unwrap()
+}
+
+#[tokio::test]
+async fn what_waits_goes_out_after_the_next_command_that_commits_anything() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    ann.model(&repo, "other");
+    let waited = and_then_other(&repo, &world, &ann).await;
+    assert_eq!((waited.committed.len(), waited.left.len()), (1, 0), "{waited:?}");
+    assert!(waited.committed[0].contains("is committed in entry "), "{waited:?}");
+    assert_eq!(repo.data_get(&get("result")).await.unwrap().content.unwrap(), json!({"n": 2}));
+    // Nothing is asked when nothing waits, and by a command that only reads.
+    let requests = world.cloud.requests();
+    let waited = repo.send_waiting().await.unwrap();
+    assert!(waited.committed.is_empty() && waited.left.is_empty());
+    leave_a_deletion(&repo, &world).await;
+    let reader = ann.repo();
+    reader.data_get(&get("result")).await.unwrap();
+    assert!(reader.send_waiting().await.unwrap().left.is_empty());
+    assert_eq!(repo.pending_list().await.unwrap().total, 1);
+    assert!(world.cloud.requests() - requests < 10);
+}
+
+/// A deletion of all that `m` has, which waits.
+async fn leave_a_deletion(repo: &peat_engine::Repo, world: &World) {
+    let unit = repo.definition("m").unwrap().unit().unwrap();
+    world.cloud.off(true);
+    let change = peat_clone::NewChange::new("model.delete", vec![unit], json!({}));
+    let error = repo.clone_of().await.unwrap().commit(change).await.unwrap_err();
+    assert_eq!(error.code(), "commit_pending", "{error:?}");
+    world.cloud.off(false);
+}
+
+#[tokio::test]
+async fn what_would_delete_much_or_is_refused_is_told_and_fails_nothing() {
+    let world = World::new();
+    let (ann, repo) = world.shared("ann").await;
+    ann.model(&repo, "other");
+    for n in 0..4 {
+        go(&repo, json!({ "n": n })).await;
+    }
+    leave_a_deletion(&repo, &world).await;
+    let next = ann.repo();
+    assert!(next.run(&request("other", json!({"n": 1})), &Cancel::default(), &Quiet).await.unwrap().error.is_none());
+    let waited = next.send_waiting().await.unwrap();
+    assert_eq!((waited.committed.len(), waited.left.len()), (0, 1), "{waited:?}");
+    assert!(waited.left[0].contains("this would delete") && waited.left[0].contains("'peat pending list'"), "{waited:?}");
+    assert_eq!(repo.pending_list().await.unwrap().total, 1);
+}
+
 #[tokio::test]
 async fn an_end_that_cannot_be_committed_is_kept() {
     let world = World::new();

@@ -162,9 +162,16 @@ fn a_private_store_that_is_gone_is_lost_and_not_new() {
     let run = sandbox.peat("model method run m execute --offline").ok();
     assert!(run.err.contains("peat datastore sync --push"), "{}", run.err);
     assert_eq!(sandbox.peat("pending list --json").ok().json()["total"], 1);
+    sandbox.model("other", "echo other");
     std::fs::rename(&away, &store).unwrap();
-    assert_eq!(sandbox.peat("datastore sync --push --json").ok().json()["changesCommitted"], 1);
-    sandbox.peat("model method run m execute").ok();
+    // What waits goes out with the next command that commits anything, and is told; with none that only reads.
+    sandbox.peat("datastore status").ok();
+    assert_eq!(sandbox.peat("pending list --json").ok().json()["total"], 1);
+    let other = sandbox.peat("model method run other execute").ok();
+    assert!(other.err.contains("(m execute: succeeded)") && other.err.contains("is committed in entry"), "{}", other.err);
+    assert_eq!(sandbox.peat("pending list --json").ok().json()["total"], 0);
+    let quiet = sandbox.peat("model method run m execute --json").ok();
+    assert!(!quiet.err.contains("waited"), "{}", quiet.err);
     assert_eq!(sandbox.peat("data versions m result --json").ok().json()["total"], 3);
     sandbox.peat("ledger verify --deep").ok();
 }

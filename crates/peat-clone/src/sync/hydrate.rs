@@ -9,6 +9,7 @@ use peat_types::{Hash, Result, Unit, in_span, number, step};
 use tracing::field::Empty;
 
 use super::content::{LOST, lost_content, not_in_the_way};
+use crate::byhand::Sent;
 use crate::db::{self, Todo};
 use crate::handle::Inner;
 use crate::tree::{Glance, Partial};
@@ -52,8 +53,28 @@ struct Work<'a> {
     of: u64,
     done: u64,
     bytes: u64,
-    /// Notes whose file is what the item says (or gone), to be settled.
-    shown: Vec<(&'a Todo, Option<Item>)>,
+    /// Notes that are to be settled.
+    shown: Vec<Shown<'a>>,
+    sent: Sent,
+}
+
+/// A note that was seen to.
+struct Shown<'a> {
+    todo: &'a Todo,
+    /// What the path held then.
+    item: Option<Item>,
+    /// Whether the file is somebody's newer one; else it is what the item says, or gone.
+    newer: bool,
+}
+
+impl<'a> Work<'a> {
+    fn shown(&mut self, todo: &'a Todo, item: Option<Item>) {
+        self.shown.push(Shown { todo, item, newer: false });
+    }
+
+    fn left_as_it_is(&mut self, todo: &'a Todo, item: Option<Item>) {
+        self.shown.push(Shown { todo, item, newer: true });
+    }
 }
 
 /// Whether a piece is the last one that its item waits for.
@@ -97,7 +118,7 @@ impl Inner {
             after = *newest;
             for ids in notes.chunks(WINDOW) {
                 let window = self.db.todo(ids)?;
-                let mut work = Work { of, done, bytes, shown: Vec::new() };
+                let mut work = Work { of, done, bytes, shown: Vec::new(), sent: Sent::default() };
                 let hydrated = self.hydrate_window(&window, at_hand, fetch, &mut work).await;
                 // What is in its place need not be fetched again, whatever went wrong with the rest.
                 self.settle_notes(&mut work).await?;
@@ -126,30 +147,39 @@ impl Inner {
                 self.settle_notes(work).await?;
             }
             let Some(item) = item else {
-                if !db::is_lease(&todo.path) {
-                    self.make_way(todo, None)?;
+                if db::is_lease(&todo.path) {
+                    work.shown(todo, None);
+                } else if self.make_way(todo, None, &work.sent)? {
                     self.tree.remove(&todo.path)?;
+                    work.shown(todo, None);
+                } else {
+                    work.left_as_it_is(todo, None);
                 }
-                work.shown.push((todo, None));
                 continue;
             };
             if self.is_here(&item)? {
-                work.shown.push((todo, Some(item)));
+                work.shown(todo, Some(item));
             } else if let Some(kept) = at_hand.contents.get(&item.row.hash) {
-                self.make_way(todo, Some(&item))?;
-                self.show_kept(&item, kept)?;
-                work.shown.push((todo, Some(item)));
+                if self.make_way(todo, Some(&item), &work.sent)? {
+                    self.show_kept(&item, kept)?;
+                    work.shown(todo, Some(item));
+                } else {
+                    work.left_as_it_is(todo, Some(item));
+                }
             } else if fetch || at_hand.has(&item) {
                 wanted.push((todo, item));
-            } else {
-                // Whatever is there is not this content: better nothing than something stale.
-                if !db::is_lease(&item.path) && self.tree.glance(&item)? != Glance::Missing {
-                    self.make_way(todo, Some(&item))?;
-                    self.tree.remove(&todo.path)?;
-                }
+            } else if db::is_lease(&item.path) || self.tree.glance(&item)? == Glance::Missing {
                 if self.options.hydration == Hydration::Lazy {
-                    work.shown.push((todo, Some(item)));
+                    work.shown(todo, Some(item));
                 }
+            } else if self.make_way(todo, Some(&item), &work.sent)? {
+                // Whatever is there is not this content: better nothing than something stale.
+                self.tree.remove(&todo.path)?;
+                if self.options.hydration == Hydration::Lazy {
+                    work.shown(todo, Some(item));
+                }
+            } else {
+                work.left_as_it_is(todo, Some(item));
             }
         }
         let mut missing: BTreeSet<usize> = (0..wanted.len()).collect();
@@ -195,12 +225,13 @@ impl Inner {
             let Some(at) = which.get(piece.row) else { continue };
             let Some((todo, item)) = wanted.get(*at) else { continue };
             // What lies there is hashed: once, not for each part.
-            if completes(item, &piece, &partials) {
-                self.make_way(todo, Some(item))?;
-            }
-            if self.show_piece(item, &piece, &mut partials)? {
+            if completes(item, &piece, &partials) && !self.make_way(todo, Some(item), &work.sent)? {
+                partials.remove(&piece.row);
                 missing.remove(at);
-                work.shown.push((*todo, Some(item.clone())));
+                work.left_as_it_is(todo, Some(item.clone()));
+            } else if self.show_piece(item, &piece, &mut partials)? {
+                missing.remove(at);
+                work.shown(todo, Some(item.clone()));
                 work.bytes += item.row.size;
                 if work.shown.len() >= BATCH {
                     self.settle_notes(work).await?;
@@ -281,12 +312,12 @@ impl Inner {
         not_in_the_way(item, self.tree.write_from(&self.env, item, &mut |out| kept.copy_to(out)))
     }
 
-    /// Forgets notes of files that are what the index says *now*.
-    fn done(&self, shown: &[(&Todo, Option<Item>)]) -> Result<()> {
+    /// Forgets notes of files that are what the index says *now*, or somebody's newer ones.
+    fn done(&self, shown: &[Shown<'_>]) -> Result<()> {
         self.db.write(|tx| {
-            for (todo, shown) in shown {
+            for Shown { todo, item, newer } in shown {
                 let now = db::claimant(tx, &todo.path)?;
-                let same = match (&now, shown) {
+                let same = match (&now, item) {
                     (None, None) => true,
                     (Some(now), Some(shown)) => {
                         now.row.hash == shown.row.hash && now.row.executable == shown.row.executable
@@ -299,7 +330,7 @@ impl Inner {
                 }
                 db::todo_done(tx, todo.id)?;
                 match &now {
-                    Some(now) if !db::is_lease(&now.path) && self.tree.glance(now)? == Glance::SameSize => {
+                    Some(now) if !db::is_lease(&now.path) && (*newer || self.tree.glance(now)? == Glance::SameSize) => {
                         db::placed(tx, now)?;
                     }
                     _ => db::not_placed(tx, todo.path.as_str())?,

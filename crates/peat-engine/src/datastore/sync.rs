@@ -49,10 +49,10 @@ impl SyncRequest {
 
 /// Changes of the journal that can still be sent.
 #[derive(Default)]
-struct Open {
-    changes: BTreeMap<ChangeId, Pending>,
+pub(super) struct Open {
+    pub changes: BTreeMap<ChangeId, Pending>,
     /// Items that each of them removes.
-    deletes: BTreeMap<ChangeId, u64>,
+    pub deletes: BTreeMap<ChangeId, u64>,
     /// Files of the tree that they were made from.
     paths: BTreeSet<ItemPath>,
 }
@@ -253,7 +253,7 @@ impl Repo {
     }
 
     /// What changes of the journal that can still be sent are about.
-    fn open_changes(&self, clone: &LocalClone) -> Result<Open> {
+    pub(super) fn open_changes(&self, clone: &LocalClone) -> Result<Open> {
         let mut open = Open::default();
         for pending in clone.pending()?.into_iter().filter(|p| p.status != peat_clone::PendingStatus::Parked) {
             let mut deletes = 0;

@@ -42,6 +42,14 @@ pub(crate) struct RemovedFile {
     pub base: Option<Hash>,
 }
 
+impl HandChange {
+    /// The files it was made from, as they were then.
+    pub fn made_from(self) -> Vec<(ItemPath, Option<Hash>)> {
+        let files = self.files.into_iter().map(|file| (file.path, Some(file.hash)));
+        files.chain(self.deletes.into_iter().map(|file| (file.path, None))).collect()
+    }
+}
+
 /// What belongs to one unit.
 #[derive(Default)]
 struct OfUnit {
