@@ -136,6 +136,24 @@ impl LocalClone {
         Ok(true)
     }
 
+    /// Whether the tree could go along to the clone that will be opened with `to`, as far as can be told before anything is
+    /// changed. No request.
+    ///
+    /// # Errors
+    /// Those of the index.
+    pub fn tree_can_go(&self, to: &Options) -> Result<bool> {
+        let tree = to.dir.join("tree");
+        let room = match std::fs::read_dir(&tree) {
+            Ok(mut names) => names.next().is_none(),
+            Err(error) => files::absent(&error),
+        };
+        let there = tree.ancestors().find(|at| at.exists());
+        Ok(room
+            && !Self::has_seen_a_ledger(&to.dir)
+            && self.0.db.can_be_handed_over()?
+            && there.is_some_and(|there| same_disk(self.0.tree.root(), there)))
+    }
+
     /// Takes over the tree of the clone that handed its index over, as it is: with what people changed in it. Only whole, and
     /// only where that is one step; else the next pull fetches what belongs here. Gives whether it was done.
     ///

@@ -233,16 +233,29 @@ async fn pending_changes_and_runs_keep_a_ledger_where_it_is_and_are_named() {
     let repo = ann.repo();
     let file = raw(&repo).await;
     fs::write(&file, "mine").unwrap();
+    let plan = ann.repo().datastore_setup(&dry).await.unwrap();
+    assert!(plan.warnings.iter().any(|warning| warning.contains("go along") && warning.contains("/result/1/raw")));
+    // Unless the tree cannot go along: somebody has put something where it would be.
+    let other = plan.clone_path.join("tree/notes.txt");
+    fs::create_dir_all(other.parent().unwrap()).unwrap();
+    fs::write(&other, "mine").unwrap();
     for to in [&to, &dry] {
         let error = ann.repo().datastore_setup(to).await.unwrap_err();
         assert!(error.code() == "changed_by_hand" && error.to_string().contains("/result/1/raw"), "{error:?}");
     }
+    assert!(!dir.path().join("store/ops").exists());
     let plan = ann.repo().namespace_set("zwei", true).await.unwrap();
     assert!(plan.warnings.iter().any(|warning| warning.contains("/result/1/raw")), "{plan:?}");
-    ann.repo().sync(false, true).await.unwrap();
+    fs::remove_file(&other).unwrap();
+    let moved = ann.repo().datastore_setup(&to).await.unwrap();
+    assert!(moved.warnings.iter().any(|warning| warning.contains("go along")), "{moved:?}");
+    let repo = ann.repo();
+    assert_eq!(repo.data_versions("m", "result", false).await.unwrap().total, 3);
+    let file = raw(&repo).await;
+    assert!(file.starts_with(&moved.clone_path) && fs::read_to_string(&file).unwrap() == "mine");
+    assert_eq!(repo.status().await.unwrap().by_hand.len(), 1);
+    repo.sync(false, true).await.unwrap();
     assert!(ann.repo().namespace_set("zwei", true).await.unwrap().warnings.len() == 1, "but where it stays");
-    ann.repo().datastore_setup(&to).await.unwrap();
-    assert_eq!(ann.repo().data_versions("m", "result", false).await.unwrap().total, 3);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use peat_types::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use info::{Ancestor, Moved, NsInfo, Params};
+pub use info::{Ancestor, Claim, Moved, NsInfo, Params};
 
 /// An object that others point into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,6 +9,8 @@ mod budgets;
 mod bulk;
 #[path = "protocol/checkpoint.rs"]
 mod checkpoint;
+#[path = "protocol/claim.rs"]
+mod claim;
 #[path = "protocol/commit.rs"]
 mod commit;
 #[path = "protocol/create.rs"]

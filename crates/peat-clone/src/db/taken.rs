@@ -32,7 +32,7 @@ impl Db {
     ///
     /// Gives whether there was anything that could be taken over: what was seen must be part of what went along.
     pub(crate) fn hand_over(&self, fresh: &Path, next: &NsInfo, upto: Seq, every: bool) -> Result<bool> {
-        let Some(from) = self.path.to_str().filter(|_| !mark_of(&self.path).exists()) else { return Ok(false) };
+        let Some(from) = self.path.to_str().filter(|_| self.is_sound()) else { return Ok(false) };
         let mut conn = Connection::open(fresh).map_err(sql)?;
         conn.busy_timeout(BUSY).map_err(sql)?;
         // Nobody sees the file before it is whole and synced: a journal would only be written twice.
@@ -49,6 +49,15 @@ impl Db {
         conn.execute("DETACH old", []).map_err(sql)?;
         conn.close().map_err(|(_, e)| sql(e))?;
         Ok(taken)
+    }
+
+    /// Whether anything is known here that could be handed over.
+    pub(crate) fn can_be_handed_over(&self) -> Result<bool> {
+        Ok(self.is_sound() && self.path.to_str().is_some() && self.heads()?.head.is_some())
+    }
+
+    fn is_sound(&self) -> bool {
+        !mark_of(&self.path).exists()
     }
 }
 

@@ -163,10 +163,15 @@ impl Repo {
         // The canonical spelling, so that every checkout means the same clone.
         self.switch(&Datastore { url: target.opened.url.clone(), ..request.datastore.clone() })?;
         env.step("setup.switched").await;
-        if let (Some(source), Action::Move(_) | Action::Follow(_)) = (&plan.source, &plan.action)
-            && let Err(error) = shared.take_tree(source.clone).await
-        {
-            tracing::warn!(%error, "the files are fetched again");
+        if let (Some(source), Action::Move(_) | Action::Follow(_)) = (&plan.source, &plan.action) {
+            let went = shared.take_tree(source.clone).await;
+            if let Err(error) = &went {
+                tracing::warn!(%error, "the files are fetched again");
+            }
+            if !plan.edited.is_empty() && !matches!(went, Ok(true)) {
+                report.warnings.retain(|told| *told != rest::goes_along(&plan.edited));
+                report.warnings.push(rest::stays(source.clone, &plan.edited));
+            }
         }
         match shared.pull(&Scope::All).await {
             Ok(pulled) => {
@@ -199,7 +204,8 @@ impl Repo {
             return Err(Error::internal("a move from nowhere"));
         };
         let again = |error: Error| {
-            if error.has_code("not_this_ledger") {
+            // What is there, or what was asked for, will not be another one the next time.
+            if matches!(error.kind(), Kind::Conflict | Kind::AlreadyExists | Kind::Invalid | Kind::Unsupported) {
                 return error;
             }
             error.with_hint(format!(
@@ -214,7 +220,7 @@ impl Repo {
         (report.objects_copied, report.bytes_copied) = (copied.objects, copied.bytes);
         if !going {
             // Since it was planned a while has passed.
-            self.at_rest(source.clone).await?;
+            self.at_rest(source.clone, target).await?;
         }
         source.clone.move_to(&store, &target.opened.url, &target.namespace, probe).await.map_err(again)
     }

@@ -71,13 +71,6 @@ pub fn void_slot() -> Vec<u8> {
     out
 }
 
-/// A void slot 0 by which a copy of `ledger` takes its place.
-pub fn claimed_slot(ledger: LedgerId) -> Vec<u8> {
-    let mut out = void_slot();
-    out.extend_from_slice(ledger.as_bytes());
-    out
-}
-
 /// Length of the header record of a segment of `kind`; `None` when `bytes` are too few to tell.
 pub(crate) fn header_len(bytes: &[u8], kind: u8) -> Result<Option<usize>> {
     let Some(start) = bytes.get(..PREAMBLE) else {

@@ -54,7 +54,7 @@ pub use block::{content_in, cuts, open_block, part_in};
 pub use check::check;
 pub use decode::{Prefix, decode_entry, decode_prefix};
 pub use entry::{build_entry, genesis};
-pub use header::{claimed_slot, void_slot};
+pub use header::void_slot;
 pub use json::to_json;
 pub use pack::{PackBlock, PackIndex, decode_pack};
 pub use page::page_children;

@@ -9,7 +9,7 @@ use peat_types::{CloneId, Env, Error, InstanceId, Kind, LedgerId, Result, Seq};
 
 use super::{Ledger, NewLedger, key};
 use crate::format;
-use crate::model::NsInfo;
+use crate::model::{Claim, NsInfo};
 
 /// How long a creation is tried before it gives up. It can be repeated at any time.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -90,7 +90,15 @@ pub(super) async fn read(store: &dyn Store) -> Result<Option<NsInfo>> {
     parse(store, &object.bytes).map(Some)
 }
 
+/// # Errors
+/// `Damaged` with code `half_a_ledger` while a ledger is moved there.
 pub(super) fn parse(store: &dyn Store, bytes: &Bytes) -> Result<NsInfo> {
+    if Claim::of(bytes).is_some() {
+        return Err(Error::damaged(format!("a ledger is being moved to {store}, and has not arrived yet"))
+            .with_code("half_a_ledger")
+            .with_hint("if that was interrupted, run the same 'peat datastore setup <url>' again where it began")
+            .with_hint("otherwise choose another namespace with --namespace, or another prefix"));
+    }
     // The version first: a newer format may have other fields.
     let bad = |e| Error::damaged(format!("{} in {store} cannot be read", key::NS)).with_source(e);
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(bad)?;

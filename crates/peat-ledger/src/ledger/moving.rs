@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use super::create::{create_or_read, parse, read};
 use super::{Ledger, Verified, key};
 use crate::format;
-use crate::model::{Ancestor, Moved, NsInfo, Root, Segment, State};
+use crate::model::{Ancestor, Claim, Moved, NsInfo, Root, Segment, State};
 
 /// Objects in flight at once, and how many MiB of them.
 const PARALLEL: usize = 32;
@@ -32,7 +32,7 @@ pub struct CopyPlan {
     pub upto: Seq,
     /// What the state after that entry counts.
     pub root: Root,
-    /// Objects to be copied, in this order: entry 0, packs, then the other entries, the newest last.
+    /// Objects to be copied, in this order: packs, then entries, the newest last.
     pub objects: Vec<Listed>,
     /// Objects that are there already, and their bytes.
     pub there: (u64, u64),
@@ -122,8 +122,7 @@ impl Ledger {
             self.same_history(target, &there, &entries).await?;
         }
         let mut plan = CopyPlan { upto, root: head.root, objects: Vec::new(), there: (0, 0) };
-        let first = entries.remove(&Seq::ZERO);
-        for object in first.into_iter().chain(packs).chain(entries.into_values()) {
+        for object in packs.into_iter().chain(entries.into_values()) {
             if there.get(&object.key) == Some(&object.size) {
                 plan.there = (plan.there.0 + 1, plan.there.1 + object.size);
             } else {
@@ -165,8 +164,8 @@ impl Ledger {
         }
     }
 
-    /// Copies what a plan names, once slot 0 says whose copy it is: of two ledgers that are copied to one place at once, the
-    /// second leaves nothing there. `progress` is told how many objects and bytes are done. Killed anywhere, it is planned
+    /// Copies what a plan names, once `ns.json` says whose copy it is: of two ledgers that are copied to one place at once, or
+    /// made there, the second leaves nothing there. `progress` is told how many objects and bytes are done. Killed anywhere, it is planned
     /// and run again: what arrived is not copied twice.
     ///
     /// # Errors
@@ -183,18 +182,10 @@ impl Ledger {
             bytes: AtomicU64::new(0),
             progress,
         };
-        if plan.root.keep > Seq::ZERO {
-            self.claim(&**target).await?;
-        }
-        // (The first entry refers to nothing.)
-        let first = plan.objects.partition_point(|object| key::log_seq(&object.key) == Some(Seq::ZERO));
-        let (first, others) = plan.objects.split_at(first);
-        for object in first {
-            self.copy_one(target, object, &under_way).await?;
-        }
+        self.claim(&**target).await?;
         // One kind after the other: no entry is there before what it refers to.
-        let packs = others.partition_point(|object| key::pack_segment(&object.key).is_some());
-        let (packs, entries) = others.split_at(packs);
+        let packs = plan.objects.partition_point(|object| key::pack_segment(&object.key).is_some());
+        let (packs, entries) = plan.objects.split_at(packs);
         for batch in packs.chunks(BATCH).chain(entries.chunks(BATCH)) {
             let copies: Vec<_> = batch.iter().map(|object| self.copy_one(target, object, &under_way)).collect();
             stream::iter(copies).buffered(PARALLEL).try_collect::<Vec<()>>().await?;
@@ -202,14 +193,28 @@ impl Ledger {
         Ok(under_way.so_far())
     }
 
-    /// Takes a place for the copy of a ledger whose slot 0 is void: it gets the id of the ledger, and goes with a collection.
+    /// Takes a place for the copy of this ledger: who creates `ns.json` has it, whether it is a new ledger or the claim of one
+    /// that arrives.
     async fn claim(&self, target: &dyn Store) -> Result<()> {
-        let name = key::log(Seq::ZERO);
-        let stub = format::claimed_slot(self.info.ledger);
+        let claim = Claim { format: format::VERSION, arriving: self.info.ledger };
         self.env.step("move.claim").await;
-        let there = create_or_read(target, &self.env, &name, stub.clone().into(), &self.info.params).await?;
-        // Or its first entry, copied when that was not void yet.
-        if there == stub || self.sound(&name, &there).is_ok() { Ok(()) } else { Err(taken(target)) }
+        let there = create_or_read(target, &self.env, key::NS, json(&claim)?, &self.info.params).await?;
+        match Claim::of(&there) {
+            Some(claim) if claim.arriving == self.info.ledger => Ok(()),
+            Some(_) => Err(taken(target)),
+            // Or somebody else has just finished what this is about.
+            None if self.went_to(&parse(target, &there)?).await? => Ok(()),
+            None => Err(taken(target)),
+        }
+    }
+
+    /// Whether this ledger has been closed in favour of that one.
+    async fn went_to(&self, other: &NsInfo) -> Result<bool> {
+        if !other.comes_from(self.info.ledger) {
+            return Ok(false);
+        }
+        let head = Box::pin(self.head_entry(self.known(Seq::ZERO))).await?.state;
+        Ok(head.root.moved.is_some_and(|moved| moved.ledger == other.ledger))
     }
 
     async fn copy_one(&self, target: &Arc<dyn Store>, object: &Listed, under_way: &UnderWay<'_>) -> Result<()> {
@@ -320,10 +325,7 @@ impl Ledger {
             params: self.info.params.clone(),
             probe: probe.clone(),
         };
-        let body =
-            serde_json::to_vec_pretty(&info).map_err(|e| Error::internal("cannot write ns.json").with_source(e))?;
-        let stored = create_or_read(&**target, &self.env, key::NS, body.into(), &self.info.params).await?;
-        let stored = parse(&**target, &stored)?;
+        let stored = self.open_copy(&**target, &info).await?;
         if stored.ledger != moved.ledger {
             return Err(Error::new(Kind::AlreadyExists, format!("somebody else made a ledger in {target} meanwhile"))
                 .with_code("namespace_taken")
@@ -331,6 +333,16 @@ impl Ledger {
         }
         self.env.step("move.arrived").await;
         Ok(stored)
+    }
+
+    /// Puts `ns.json` into the place of the claim. Whoever else does says the same, or has done it.
+    async fn open_copy(&self, target: &dyn Store, info: &NsInfo) -> Result<NsInfo> {
+        let there = target.get(key::NS, Range::All).await?.and_then(|object| Claim::of(&object.bytes));
+        if there.is_some_and(|claim| claim.arriving == self.info.ledger) {
+            target.put(key::NS, json(info)?).await?;
+        }
+        let stored = create_or_read(target, &self.env, key::NS, json(info)?, &self.info.params).await?;
+        parse(target, &stored)
     }
 
     /// Whether a state that was seen in an ancestor of this ledger is the state after the same entry here. One request.
@@ -345,10 +357,15 @@ impl Ledger {
     }
 }
 
+fn json(ns: &impl serde::Serialize) -> Result<Bytes> {
+    let text = serde_json::to_vec_pretty(ns).map_err(|e| Error::internal("cannot write ns.json").with_source(e))?;
+    Ok(text.into())
+}
+
 fn taken(target: &dyn Store) -> Error {
-    Error::new(Kind::Conflict, format!("somebody else made a ledger in {target} meanwhile"))
+    Error::new(Kind::Conflict, format!("somebody else makes a ledger in {target}, or moves one there"))
         .with_code("not_this_ledger")
-        .with_hint("choose another namespace with --namespace")
+        .with_hint("nothing was changed here: choose another namespace with --namespace, or another prefix")
 }
 
 /// Everything that is copied.

@@ -38,6 +38,23 @@ impl NsInfo {
     }
 }
 
+/// What stands in the place of `ns.json` while a ledger is moved there: whose copy it will be. It is replaced by the one of
+/// the copy, by whoever comes so far with the same ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Major format version, as in [`NsInfo`].
+    pub format: u32,
+    /// Identity of the ledger that is moved, where it is now.
+    pub arriving: LedgerId,
+}
+
+impl Claim {
+    /// The claim that these bytes are, if they are one.
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+}
+
 /// A ledger that was moved: its entries are the first ones of the ledger that took its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ancestor {

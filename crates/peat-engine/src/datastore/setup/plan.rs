@@ -1,8 +1,8 @@
 //! What a setup will do: found out with reads only.
 
-use peat_clone::{CopyPlan, LocalClone, NsInfo, Standing};
+use peat_clone::{Claim, CopyPlan, LocalClone, NsInfo, Standing};
 use peat_objects::{List, Pages, Range};
-use peat_types::{Error, Kind, Result};
+use peat_types::{Error, Kind, LedgerId, Result};
 
 use super::{SetupRequest, inspect};
 use crate::Repo;
@@ -33,6 +33,15 @@ pub(super) struct Plan<'a> {
     /// URL of a private datastore that is left alone.
     pub private: Option<String>,
     pub warnings: Vec<String>,
+    /// Files changed by hand whose tree is to go along.
+    pub edited: Vec<String>,
+}
+
+/// What `ns.json` of the target says.
+enum There {
+    Ledger(Box<NsInfo>),
+    /// This ledger is being moved there.
+    Claimed(LedgerId),
 }
 
 impl Plan<'_> {
@@ -67,6 +76,7 @@ impl Repo {
             action: Action::Create,
             private: known.then(|| private.display().to_string()),
             warnings: Vec::new(),
+            edited: Vec::new(),
             target,
         };
         // A folder that is not there yet holds nothing; a store that was there once is lost.
@@ -75,6 +85,11 @@ impl Repo {
             None
         } else {
             self.existing(&plan.target, request).await?
+        };
+        let (there, claimed) = match there {
+            Some(There::Ledger(info)) => (Some(*info), None),
+            Some(There::Claimed(by)) => (None, Some(by)),
+            None => (None, None),
         };
         if let Some(info) = there.as_ref().filter(|info| info.owner != *repo_id) {
             let what = Error::new(Kind::AlreadyExists, format!("its owner is repository {}", info.owner));
@@ -88,6 +103,9 @@ impl Repo {
         } else {
             plan.source = self.source(&plan.target, known).await?;
         }
+        if let Some(by) = claimed {
+            is_ours(&plan, by)?;
+        }
         plan.action = self.action(&plan, there, fresh).await?;
         if let Action::Join(info) = &plan.action {
             if is_unfinished(&plan.target, info).await? {
@@ -100,8 +118,9 @@ impl Repo {
                 }
             }
         }
-        let stays = self.stays_behind(&plan).await?;
-        plan.warnings.extend(stays);
+        let (told, edited) = self.left_over(&plan).await?;
+        plan.warnings.extend(told);
+        plan.edited = edited;
         Ok(plan)
     }
 
@@ -122,7 +141,7 @@ impl Repo {
     }
 
     /// The `ns.json` of the target, when what lies there is Peat's or nothing.
-    async fn existing(&self, target: &Place, request: &SetupRequest) -> Result<Option<NsInfo>> {
+    async fn existing(&self, target: &Place, request: &SetupRequest) -> Result<Option<There>> {
         let store = target.opened.within(target.namespace.as_str())?;
         if request.datastore.namespace.is_none() {
             inspect::root(&target.opened, &target.namespace, &self.marker().repo_id).await?;
@@ -131,7 +150,10 @@ impl Repo {
             inspect::namespace(&target.opened, &target.namespace).await?;
             return Ok(None);
         };
-        inspect::info(&target.opened, &target.namespace, &object.bytes).map(Some)
+        if let Some(claim) = Claim::of(&object.bytes) {
+            return Ok(Some(There::Claimed(claim.arriving)));
+        }
+        inspect::info(&target.opened, &target.namespace, &object.bytes).map(|info| Some(There::Ledger(Box::new(info))))
     }
 
     fn left_behind(&self, plan: &Plan<'_>) -> Option<String> {
@@ -224,6 +246,24 @@ impl Repo {
             },
         }
     }
+}
+
+/// Refuses a place to which another ledger is being moved, or was when that was interrupted.
+fn is_ours(plan: &Plan<'_>, claimed: LedgerId) -> Result<()> {
+    let ours = plan.source.as_ref().map(|source| source.clone.info().ledger);
+    if ours == Some(claimed) {
+        return Ok(());
+    }
+    let Place { namespace, opened, .. } = &plan.target;
+    let message = format!("ledger {claimed} is being moved to namespace '{namespace}' of {}", opened.url);
+    let (kind, code) = match ours {
+        Some(_) => (Kind::Conflict, "not_this_ledger"),
+        None => (Kind::Damaged, "half_a_ledger"),
+    };
+    Err(Error::new(kind, message)
+        .with_code(code)
+        .with_hint("if that was interrupted, run the same 'peat datastore setup <url>' again where it began")
+        .with_hint(format!("otherwise choose another one: '{}'", opened.setup("NAME"))))
 }
 
 /// Whether somebody was interrupted while making a namespace: it has a description, and no entry yet. (The entries of a

@@ -122,8 +122,7 @@ pub(super) async fn plan(ledger: &Ledger, what: &Purging) -> Result<PurgePlan> {
     let stub = format::void_slot().len() as u64;
     let slots = entries.iter().filter_map(|listed| Some((key::log_seq(&listed.key)?, listed.size)));
     let (void, valid): (Vec<_>, Vec<_>) = slots.partition(|(seq, _)| *seq < root.keep);
-    let claim = format::claimed_slot(ledger.info.ledger).len() as u64;
-    let unfinished = void.iter().filter(|(seq, size)| *size != stub && (seq.0 > 0 || *size != claim)).count() as u64;
+    let unfinished = void.iter().filter(|(_, size)| *size != stub).count() as u64;
     let entries = valid.len() as u64 + unfinished;
     let in_history = !present.targets.is_empty() || in_history(ledger, what, &present.state).await?;
     let packs = log::list_all(ledger, key::PACK).await?;
