@@ -116,13 +116,15 @@ impl Inner {
             }
             Err(error) => error.to_string(),
         };
-        let hint = match looked {
-            Err(error) if error.has_code("store_missing") => "mount its disk, or restore it from a backup",
-            Err(error) if error.kind() == Kind::Offline => "check the network; local reads still work",
-            _ if before.is_ok() && self.db.heads().is_ok_and(|heads| heads.suspect) => ACCEPT,
-            _ => "do not write until this is understood: 'peat ledger verify' looks at the store",
+        let hint = match &looked {
+            Err(error) if error.has_code("store_missing") => "mount its disk, or restore it from a backup".to_owned(),
+            Err(error) if error.kind() == Kind::Offline => "check the network; local reads still work".to_owned(),
+            _ if before.is_ok() && self.db.heads().is_ok_and(|heads| heads.suspect) => ACCEPT.to_owned(),
+            // It says nothing about the ledger: what is missing is a right, a newer version or the like.
+            Err(error) if error.kind() != Kind::Damaged && !error.hints().is_empty() => error.hints().join("; "),
+            _ => "do not write until this is understood: 'peat ledger verify' looks at the store".to_owned(),
         };
-        finding("head", problem, fine, hint)
+        finding("head", problem, fine, &hint)
     }
 
     fn check_tree(&self, deep: bool) -> Result<Finding> {

@@ -44,6 +44,9 @@ impl Repo {
                     None if left => {
                         "the store answers, but the ledger moved: 'peat datastore sync --pull' says where".to_owned()
                     }
+                    None if clone.is_suspect()? => {
+                        "the store answers, but was seen to be set back or replaced: 'peat doctor' says more".to_owned()
+                    }
                     None => "the store answers".to_owned(),
                 };
                 (true, message, newest.map(|line| line.seq))

@@ -98,6 +98,13 @@ impl Repo {
                 "some changes are not in the datastore yet: 'peat datastore sync --push' commits them".to_owned(),
             );
         }
+        if clone.is_suspect()? {
+            notes.push(format!(
+                "the store was seen to be set back or replaced: nothing is written to it until it is what it was, and \
+                 'peat doctor' looks again; if what is there now shall be it, remove {}",
+                place.dir.join("state.db").display()
+            ));
+        }
         if clone.is_unread()? {
             notes.push(
                 "state.db was built anew, and files lie in the tree that were there before: \

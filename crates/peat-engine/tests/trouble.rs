@@ -58,6 +58,26 @@ async fn an_offline_run_is_unleased_and_committed_later() {
     assert_eq!(output.status, RunStatus::Succeeded);
 }
 
+#[tokio::test]
+async fn a_store_that_was_set_back_is_shown_by_status_once_it_was_seen() {
+    let world = World::new();
+    let (_ann, repo) = world.shared("ann").await;
+    for n in 0..3 {
+        go(&repo, json!({ "n": n })).await;
+    }
+    let status = || async { repo.status().await.unwrap().notes };
+    assert!(status().await.is_empty());
+    // (The newest come first.)
+    for entry in world.cloud.keys("ops/log/").await.iter().take(2) {
+        world.cloud.delete(entry).await.unwrap();
+    }
+    assert!(status().await.is_empty(), "status asks nothing");
+    let found = repo.doctor(Examination::default()).await.unwrap().report;
+    assert!(found.health_findings.iter().any(|found| found.check == "head" && !found.passed), "{found:?}");
+    let notes = status().await;
+    assert!(notes.len() == 1 && notes[0].contains("set back") && notes[0].contains("state.db"), "{notes:?}");
+}
+
 /// What `m` did without the store waits; then `other` runs, and the command after it is over.
 async fn and_then_other(repo: &peat_engine::Repo, world: &World, ann: &support::Machine) -> peat_engine::Waited {
     world.cloud.off(true);

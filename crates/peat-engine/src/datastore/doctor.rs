@@ -118,7 +118,7 @@ impl Repo {
         let object = match look.await {
             Ok(object) => object,
             Err(error) => {
-                let hint = error.hints().first().cloned().unwrap_or_default();
+                let hint = error.hints().join("; ");
                 return vec![finding("rights", &[error.chain().join(": ")], String::new(), &hint)];
             }
         };
@@ -146,7 +146,7 @@ impl Repo {
         Ok(match self.host().stores.probe(&store, &self.host().env).await {
             Ok(_) => finding("probe", &[], format!("{} does what a ledger needs", place.opened.url), ""),
             Err(error) => {
-                let hint = error.hints().first().cloned().unwrap_or_default();
+                let hint = error.hints().join("; ");
                 finding("probe", &[error.chain().join(": ")], String::new(), &hint)
             }
         })
