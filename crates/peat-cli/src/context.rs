@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use peat_engine::{Cancel, HandOn, Host, Real, Reason, Repo};
+use peat_engine::{Cancel, HandOn, Host, Real, Reason, Repo, duration};
 use peat_objects::{Meter, OpenOptions, Warn};
 use peat_types::{Env, Error, Kind, Result, Timestamp};
 
@@ -136,8 +136,28 @@ impl Context {
 
     /// The error of a command that a signal stopped, with what it leaves in the journal.
     fn interrupted(&self) -> Error {
+        self.with_left_open(interrupt::interrupted())
+    }
+
+    fn with_left_open(&self, error: Error) -> Error {
         let left = self.repo.get().map(|repo| repo.left_open(self.began)).unwrap_or_default();
-        left.into_iter().fold(interrupt::interrupted(), Error::with_hint)
+        left.into_iter().fold(error, Error::with_hint)
+    }
+
+    /// Does something for so long at most. Then it is stopped, as by a signal: what was done stays done.
+    ///
+    /// # Errors
+    /// `Offline` with code `timeout`, with what is left in the journal.
+    pub async fn within<T>(&self, limit: Option<Duration>, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let Some(limit) = limit else { return work.await };
+        self.env.timeout(limit, work).await.unwrap_or_else(|| {
+            let error = Error::new(Kind::Offline, format!("stopped after {}", duration::human(limit)))
+                .with_code("timeout")
+                .with_hint(
+                    "what was done stays done: the same command goes on where it stopped; --timeout says how long",
+                );
+            Err(self.with_left_open(error))
+        })
     }
 
     /// After a command: changes that wait in the journal, when it has committed something. It does not fail because of them.

@@ -1,9 +1,13 @@
 //! Flags by which a run is given values. How they read is the engine's.
 
 use std::path::Path;
+use std::time::Duration;
 
+use peat_engine::duration;
 use peat_engine::input::InputFlags;
 use peat_types::Result;
+
+use crate::exit::USAGE;
 
 /// Where a run takes its inputs from.
 #[derive(Debug, Default, clap::Args)]
@@ -30,4 +34,9 @@ impl InputArgs {
 /// All of stdin.
 pub(crate) fn read_stdin() -> Result<String> {
     peat_engine::input::read_text(std::io::stdin(), Path::new("stdin"))
+}
+
+/// A time given as a flag.
+pub(crate) fn time(text: Option<&str>) -> Result<Option<Duration>> {
+    text.map(duration::parse).transpose().map_err(|error| error.with_code(USAGE))
 }

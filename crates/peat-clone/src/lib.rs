@@ -45,7 +45,7 @@ pub use watch::{Jumped, Watch, WatchOptions, Watched, WatchedChange};
 
 // What a caller needs to read the answers of this room.
 pub use peat_ledger::{
-    Ancestor, Broken, Built, Checkpoint, Claim, Collected, Copied, CopyPlan, Doomed, Entry, FileRow, Flaw, GcPlan, Kept,
-    Lease, LogLine, LogPage, LogQuery, MendPlan, Mended, Moved, NsInfo, ObjectKind, OpRecord, Orphan, Params, Past,
-    Pin, PurgePlan, Purged, Rank, Rebuild, Tail, Together, TxHead, TxKind, UnitDiff, UnitOps, Verified,
+    Ancestor, Broken, Built, Checkpoint, Claim, Collected, Copied, CopyPlan, Doomed, Entry, FileRow, Flaw, GcPlan,
+    Kept, Lease, LogLine, LogPage, LogQuery, MendPlan, Mended, Moved, NsInfo, ObjectKind, OpRecord, Orphan, Params,
+    Past, Pin, PurgePlan, Purged, Rank, Rebuild, Tail, Together, TxHead, TxKind, UnitDiff, UnitOps, Verified,
 };

@@ -152,13 +152,13 @@ fn by_name(items: Vec<Item>) -> Versions {
 }
 
 /// A content as a value: JSON as it is, text as text, anything else as nothing.
-pub(crate) fn value_of(content_type: &str, bytes: &Bytes) -> Value {
+pub(crate) fn value_of(content_type: &str, bytes: &Bytes) -> Option<Value> {
     if content_type.contains("json")
         && let Ok(value) = serde_json::from_slice(bytes)
     {
-        return value;
+        return Some(value);
     }
-    String::from_utf8_lossy(bytes).into_owned().into()
+    std::str::from_utf8(bytes).ok().map(Value::from)
 }
 
 impl Repo {
@@ -357,7 +357,7 @@ async fn data_view(
     let large = raw.size() > SHOWN && !no_content;
     let bytes = if no_content || large { None } else { Some(shelf.content(raw).await?) };
     Ok(DataView {
-        content: bytes.as_ref().map(|bytes| value_of(&metadata.content_type, bytes)),
+        content: bytes.as_ref().and_then(|bytes| value_of(&metadata.content_type, bytes)),
         bytes,
         large: large.then(|| LargeContent { clone: shelf.clone.clone(), item: raw.clone() }),
         id: metadata.id,

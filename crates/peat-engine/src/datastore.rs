@@ -33,7 +33,10 @@ impl Repo {
     pub async fn datastore_status(&self, size: bool) -> Result<DatastoreStatus> {
         let (clone, place) = self.opened().await?;
         let began = self.host().env.monotonic();
-        let newest = clone.log(&LogQuery::newest(1)).await;
+        let newest = clone.log(&LogQuery::newest(1)).await.and_then(|mut page| match page.unread.pop() {
+            Some((_, error)) => Err(error),
+            None => Ok(page),
+        });
         let latency = self.host().env.monotonic().saturating_sub(began);
         let (healthy, message, head) = match newest {
             Ok(page) => {

@@ -43,6 +43,18 @@ pub(crate) fn write(env: &Env, path: &Path, bytes: &[u8]) -> Result<()> {
     result
 }
 
+/// Makes sure that [`write`] can write a file, and changes nothing.
+pub(crate) fn check_writable(env: &Env, path: &Path) -> Result<()> {
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    // It would be replaced all the same, but somebody has said that it shall stay.
+    if fs::metadata(path).is_ok_and(|meta| meta.permissions().readonly()) {
+        return Err(Error::io("write", path, ErrorKind::PermissionDenied.into()));
+    }
+    let temp = temp_in(env, path.parent().unwrap_or(Path::new(".")));
+    File::create_new(&temp).map_err(|e| Error::io("write", path, e))?;
+    fs::remove_file(&temp).map_err(|e| Error::io("remove", &temp, e))
+}
+
 /// Names of temporary files; nobody else's look like that.
 const TEMP: (&str, &str) = (".peat-", ".tmp");
 
@@ -64,7 +76,7 @@ fn sweep(fresh: &Path, folder: &Path) {
 }
 
 fn write_temp(temp: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut file = File::create_new(temp).map_err(|e| Error::io("write", temp, e))?;
+    let mut file = File::create_new(temp).map_err(|e| Error::io("write", path, e))?;
     file.write_all(bytes).map_err(|e| Error::io("write", temp, e))?;
     if let Ok(meta) = fs::metadata(path) {
         file.set_permissions(meta.permissions()).map_err(|e| Error::io("write", temp, e))?;

@@ -250,7 +250,12 @@ impl Repo {
             .raw
             .as_ref()
             .ok_or_else(|| Error::damaged(format!("version {number} of data '{}' has no content", artifact.name)))?;
-        let value = value_of(&metadata.content_type, &shelf.content(raw).await?);
+        let value = value_of(&metadata.content_type, &shelf.content(raw).await?).ok_or_else(|| {
+            Error::invalid(format!("version {number} of data '{}' is no text", artifact.name)).with_hint(format!(
+                "'peat data get <model> {} --version {}' passes its bytes on to a pipe or file",
+                artifact.name, number
+            ))
+        })?;
         let data = match &request.field {
             None => value,
             Some(field) => pick(&value, field).cloned().ok_or_else(|| {

@@ -27,7 +27,7 @@ pub use data::{
 };
 pub use history::{
     ContentDiff, DiffReport, HistoryData, HistoryItem, LogEntry, LogReport, LogTransaction, RestoreReport, ShowReport,
-    ShowTransaction, UndoReport, UndoneChange,
+    ShowTransaction, UndoReport, UndoneChange, UnreadEntry,
 };
 pub use keep::{
     CheckpointMade, DatastoreGc, DatastorePurge, FreedObjects, LedgerMaintain, Maintenance, MaintenanceDone, PinDone,

@@ -116,12 +116,12 @@ async fn leave_a_deletion(repo: &peat_engine::Repo, world: &World) {
     world.cloud.off(true);
     let change = peat_clone::NewChange::new("model.delete", vec![unit], json!({}));
     let error = repo.clone_of().await.unwrap().commit(change).await.unwrap_err();
-    assert_eq!(error.code(), "commit_pending", "{error:?}");
+    assert_eq!(error.kind(), Kind::Offline, "{error:?}");
     world.cloud.off(false);
 }
 
 #[tokio::test]
-async fn what_would_delete_much_or_is_refused_is_told_and_fails_nothing() {
+async fn what_waits_and_deletes_is_told_and_left_to_a_person() {
     let world = World::new();
     let (ann, repo) = world.shared("ann").await;
     ann.model(&repo, "other");
@@ -133,7 +133,10 @@ async fn what_would_delete_much_or_is_refused_is_told_and_fails_nothing() {
     assert!(next.run(&request("other", json!({"n": 1})), &Cancel::default(), &Quiet).await.unwrap().error.is_none());
     let waited = next.send_waiting().await.unwrap();
     assert_eq!((waited.committed.len(), waited.left.len()), (0, 1), "{waited:?}");
-    assert!(waited.left[0].contains("this would delete") && waited.left[0].contains("'peat pending list'"), "{waited:?}");
+    assert!(
+        waited.left[0].contains("what deletes is not sent") && waited.left[0].contains("'peat pending drop "),
+        "{waited:?}"
+    );
     assert_eq!(repo.pending_list().await.unwrap().total, 1);
 }
 

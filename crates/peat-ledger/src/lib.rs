@@ -14,7 +14,7 @@ pub use ledger::{
     Purging, Rebuild, Scoped, Stored, StoredPiece, Tail, Together, Turn, UnitDiff, Verified,
 };
 pub use model::{
-    Ancestor, Beat, Claim, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, Mark, Moved, NewContent,
-    NewPack, NsInfo, Op, OpRecord, PageCache, Params, Part, Rank, Ref, Ring, Root, Segment, State, TxHead, TxKind,
-    TxUnit, UnitOps, UnitRow,
+    Ancestor, Beat, Claim, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, Mark, Moved,
+    NewContent, NewPack, NsInfo, Op, OpRecord, PageCache, Params, Part, Rank, Ref, Ring, Root, Segment, State, TxHead,
+    TxKind, TxUnit, UnitOps, UnitRow,
 };

@@ -117,6 +117,9 @@ impl Error {
             E::ReadOnlyFilesystem => error
                 .with_code("read_only")
                 .with_hint("the folder is on a read-only file system: remount it writable or use another folder"),
+            E::PermissionDenied => error.with_hint(
+                "this user may not do that: change the owner or mode of the file or its folder, or run as the user who may",
+            ),
             _ => error,
         }
         .with_source(source)

@@ -1,14 +1,17 @@
 mod graph;
 
-use peat_types::Result;
+use peat_types::{Error, Result};
 
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::page::Page;
 use crate::page::{count, names};
-use crate::printer::Render;
+use crate::printer::{Render, plain};
 use peat_engine::report::LogReport;
 use peat_engine::{LogRequest, When};
+
+/// Numbers that an error names.
+const SHOWN: usize = 10;
 
 /// Show the newest entries of the ledger: who changed what, and when
 #[derive(Debug, clap::Args)]
@@ -34,12 +37,19 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     let request =
         LogRequest { model: args.model, limit: args.limit.map(usize::from), since: args.since, local: args.local };
     let report = cx.repo()?.log(&request).await?;
+    let unread: Vec<String> = report.unread.iter().map(|entry| entry.seq.to_string()).collect();
     if args.graph {
         cx.report(&graph::Graph(report))?;
     } else {
         cx.report(&report)?;
     }
-    Ok(Exit::Success)
+    if unread.is_empty() {
+        return Ok(Exit::Success);
+    }
+    let (first, more) = (unread.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", "), unread.len() > SHOWN);
+    let what = count(unread.len() as u64, "entry");
+    Err(Error::damaged(format!("{what} of the log cannot be read: {first}{}", if more { ", …" } else { "" }))
+        .with_hint("'peat doctor' says what is lost by that, and what helps"))
 }
 
 impl Render for LogReport {
@@ -58,6 +68,9 @@ impl Render for LogReport {
 
 /// Says where the log goes on, or that it does not.
 fn end(report: &LogReport, page: &mut Page) {
+    for entry in &report.unread {
+        page.line(plain(&format!("entry {} cannot be read: {}", entry.seq, entry.reason)));
+    }
     if report.unseen > 0 {
         page.line(format_args!("{} in between or after were not read by this machine", count(report.unseen, "entry")));
     }

@@ -170,6 +170,41 @@ fn a_read_only_repo_is_refused_and_unchanged() {
 }
 
 #[test]
+fn a_marker_that_cannot_be_written_is_found_before_anything_moves() {
+    let sandbox = Sandbox::with_model("echo hi");
+    for place in ["one", "two"] {
+        std::fs::create_dir(sandbox.path(place)).unwrap();
+    }
+    let setup = |place: &str| format!("datastore setup file://{} --namespace ops", sandbox.path(place).display());
+    sandbox.peat(&setup("one")).ok();
+    let marker = sandbox.repo().join(".peat.yaml");
+    let before = std::fs::read(&marker).unwrap();
+    let unmoved = |ran: Ran, code: &str| {
+        let error = ran.status(1).error();
+        assert_eq!(error["code"], code, "{error}");
+        assert!(error["error"].as_str().unwrap().ends_with("/repo/.peat.yaml") && error["hint"].is_string(), "{error}");
+        assert!(!sandbox.path("two/ops").exists() && std::fs::read(&marker).unwrap() == before);
+    };
+    let script = format!(
+        "mount --bind . . && mount -o remount,ro,bind . && cd . && cd \"$PWD\"; peat {} --json; exit 9",
+        setup("two")
+    );
+    if let Some(ran) = with_mounts(&sandbox, "read-only marker", &script) {
+        unmoved(ran, "read_only");
+    }
+    // Nor one that somebody locked.
+    let allowed = std::fs::metadata(&marker).unwrap().permissions();
+    let mut locked = allowed.clone();
+    locked.set_readonly(true);
+    std::fs::set_permissions(&marker, locked).unwrap();
+    unmoved(sandbox.peat(&format!("{} --json", setup("two"))), "denied");
+    std::fs::set_permissions(&marker, allowed).unwrap();
+    sandbox.peat("model method run m execute").ok();
+    sandbox.peat(&setup("two")).ok();
+    assert_eq!(sandbox.peat("data versions m result --json").ok().json()["total"], 1);
+}
+
+#[test]
 fn a_full_disk_loses_nothing() {
     let sandbox = Sandbox::new();
     std::fs::create_dir(sandbox.path("disk")).unwrap();

@@ -84,6 +84,68 @@ fn what_is_not_there_is_named() {
     }
 }
 
+/// The object of an entry.
+fn object(sandbox: &Sandbox, seq: u64) -> std::path::PathBuf {
+    let (folder, name) = (sandbox.repo().join(".peat/store/default/log"), format!(".{seq}"));
+    let mut found = walk(&folder).into_iter().filter(|path| path.to_str().unwrap().ends_with(&name));
+    found.next().unwrap_or_else(|| panic!("{name} in {:?}", walk(&folder)))
+}
+
+fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_is_named_and_hides_no_other() {
+    let sandbox = twice();
+    std::fs::write(object(&sandbox, 3), "ruined").unwrap();
+    std::fs::remove_file(object(&sandbox, 1)).unwrap();
+    std::fs::remove_file(object(&sandbox, 0)).unwrap();
+    for (words, shown) in [("log", [4, 2].as_slice()), ("log --model m", &[4, 2]), ("log --graph", &[4, 2])] {
+        let ran = sandbox.peat(&format!("{words} --json")).status(1);
+        let seqs = |list: &str| -> Vec<u64> {
+            ran.json()[list].as_array().unwrap().iter().map(|entry| entry["seq"].as_u64().unwrap()).collect()
+        };
+        assert_eq!((seqs("entries").as_slice(), seqs("unread")), (shown, vec![3, 1, 0]), "{words}");
+        assert_eq!(ran.error()["code"], "damaged", "{ran:?}");
+        assert!(ran.error()["hint"].as_str().unwrap().contains("'peat doctor'"), "{ran:?}");
+    }
+    let text = sandbox.peat("log").status(1);
+    assert!(text.out.contains("entry 3 cannot be read: ") && text.out.contains("entry 1 cannot be read: "), "{text:?}");
+    assert!(text.err.starts_with("error: 3 entries of the log cannot be read: 3, 1, 0\n"), "{text:?}");
+    // Nobody asked for these.
+    sandbox.peat("log -n 1").ok();
+    let since = sandbox.peat("log --since 2 --json").status(1).json();
+    assert_eq!(since["unread"].as_array().unwrap().len(), 1, "{since}");
+}
+
+#[test]
+fn bytes_that_are_no_text_pass_through_a_pipe_and_nothing_else() {
+    let sandbox = Sandbox::with_model("echo hi");
+    let mut last = Vec::new();
+    for n in 0..2_u8 {
+        sandbox.peat("model method run m execute").ok();
+        let view = sandbox.peat("data get m log --no-content --json").ok().json();
+        last = vec![0xff, 0xfe, 0x80 + n, b'\n'];
+        std::fs::write(view["contentPath"].as_str().unwrap(), &last).unwrap();
+        sandbox.peat("datastore sync --push").ok();
+    }
+    assert_eq!(sandbox.command(["data", "get", "m", "log"]).output().unwrap().stdout, last);
+    let view = sandbox.peat("data get m log --json").ok().json();
+    assert!(view.get("content").is_none() && view["size"] == 4, "{view}");
+    let newest = sandbox.peat("log -n 1 --json").ok().json()["entries"][0]["seq"].to_string();
+    for words in [format!("show {newest} --content"), "diff 3 --content".to_owned()] {
+        let ran = sandbox.peat(&words).ok();
+        assert!(
+            ran.out.contains("(not compared: it is not text)") && !ran.out.contains('\u{fffd}'),
+            "{words}: {ran:?}"
+        );
+    }
+    let refused = sandbox.peat("model output data m --name log").status(1);
+    assert!(refused.err.contains("is no text") && refused.err.contains("'peat data get <model> log"), "{refused:?}");
+}
+
 #[test]
 fn hostile_names_and_contents_cannot_command_the_terminal() {
     let mut sandbox = Sandbox::with_model("printf 'a\\033[2Jb\\r\\n'");

@@ -168,7 +168,11 @@ fn a_private_store_that_is_gone_is_lost_and_not_new() {
     sandbox.peat("datastore status").ok();
     assert_eq!(sandbox.peat("pending list --json").ok().json()["total"], 1);
     let other = sandbox.peat("model method run other execute").ok();
-    assert!(other.err.contains("(m execute: succeeded)") && other.err.contains("is committed in entry"), "{}", other.err);
+    assert!(
+        other.err.contains("(m execute: succeeded)") && other.err.contains("is committed in entry"),
+        "{}",
+        other.err
+    );
     assert_eq!(sandbox.peat("pending list --json").ok().json()["total"], 0);
     let quiet = sandbox.peat("model method run m execute --json").ok();
     assert!(!quiet.err.contains("waited"), "{}", quiet.err);

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use peat_testkit::liars::Lie;
-use peat_testkit::s3::{S3Server, SECRET_KEY};
+use peat_testkit::s3::{Fault, S3Server, SECRET_KEY};
 
 use crate::sandbox::Sandbox;
 
@@ -151,6 +151,25 @@ fn a_server_that_is_away_is_offline_and_reads_go_on() {
     assert_eq!(failed.error()["code"], "method_execution_failed", "{failed:?}");
     assert!(failed.err.contains("'peat datastore sync --push' commits them"), "{failed:?}");
     assert_eq!(ann.peat("pending list --json").ok().json()["total"], 2);
+}
+
+#[test]
+fn a_synchronisation_and_a_setup_may_be_given_a_time() {
+    let server = S3Server::start().unwrap();
+    let place = Place::bucket(&server);
+    let (ann, _bob) = two(Some(&place), "infra");
+    ann.peat("datastore sync -y --timeout 1h").ok();
+    ann.peat("datastore sync --push --confirm").ok();
+    for wrong in ["sync --timeout 0", "sync --timeout soon", "setup s3://b/p --timeout -1"] {
+        ann.peat(&format!("datastore {wrong}")).status(2);
+    }
+    server.script_times(http::Method::GET, "", 1, u32::MAX, Fault::Slow(std::time::Duration::from_secs(60)));
+    let setup = format!("setup {} --namespace other --endpoint {} --timeout 300ms", place.url, server.endpoint());
+    for command in ["sync --timeout 300ms", "sync --dry-run --timeout 300ms", &setup] {
+        let stopped = ann.peat(&format!("datastore {command} --json")).status(1).error();
+        assert_eq!(stopped["code"], "timeout", "{stopped}");
+        assert!(stopped["error"].as_str().unwrap().contains("300 ms"), "{stopped}");
+    }
 }
 
 #[test]

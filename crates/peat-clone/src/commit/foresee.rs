@@ -13,8 +13,6 @@ use crate::{LocalClone, PendingStatus};
 pub struct Foreseen {
     /// Items that would be set.
     pub puts: u64,
-    /// Items that would be removed.
-    pub deletes: u64,
     /// Bytes of the contents that would be set.
     pub bytes: u64,
     /// Changes that would be refused, and why.
@@ -55,7 +53,7 @@ impl Inner {
                 Err(Unplanned::Failed(error)) => return Err(error),
             }
         }
-        let (puts, deletes, bytes) = overlay.counts()?;
-        Ok(Foreseen { puts, deletes, bytes, refused })
+        let (puts, bytes) = overlay.counts();
+        Ok(Foreseen { puts, bytes, refused })
     }
 }

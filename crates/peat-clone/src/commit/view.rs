@@ -249,19 +249,11 @@ impl<'a> Overlay<'a> {
         Ok(NewContent::Bytes(kept.read()?))
     }
 
-    /// What it comes to: items set, items removed, and the bytes of those that are set.
-    pub(crate) fn counts(&self) -> Result<(u64, u64, u64)> {
-        let (mut puts, mut deletes, mut bytes) = (0, 0, 0);
-        for (unit, edits) in &self.edits {
-            for (path, edit) in edits {
-                match edit {
-                    None => deletes += u64::from(self.stored(unit, path)?.is_some()),
-                    Some(Row { source: Source::Same, .. }) => {}
-                    Some(Row { row, .. }) => (puts, bytes) = (puts + 1, bytes + row.size),
-                }
-            }
-        }
-        Ok((puts, deletes, bytes))
+    /// Items that are set, and their bytes.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let rows = self.edits.values().flat_map(BTreeMap::values).flatten();
+        let set = rows.filter(|row| !matches!(row.source, Source::Same));
+        set.fold((0, 0), |(puts, bytes), row| (puts + 1, bytes + row.row.size))
     }
 
     /// New contents by hash, for the tree.

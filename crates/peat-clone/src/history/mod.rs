@@ -29,7 +29,7 @@ impl LocalClone {
         let first = all.last().map_or(Seq::ZERO, |line| line.seq);
         let mut wanted = all.into_iter().filter_map(|line| query.of_line(line));
         let lines = wanted.by_ref().take(query.count.unwrap_or(usize::MAX)).collect();
-        Ok(LogPage { lines, first, more: wanted.next().is_some() })
+        Ok(LogPage { lines, first, more: wanted.next().is_some(), unread: Vec::new() })
     }
 
     /// Which entries and states are kept, as the head of the log says.

@@ -117,6 +117,8 @@ impl Repo {
     async fn carry_out(&self, request: &SetupRequest, plan: &Plan<'_>, report: &mut DatastoreSetup) -> Result<()> {
         let env = &self.host().env;
         let target = &plan.target;
+        // The last step: a ledger that moved and a marker that leads to where it was are no state to end in.
+        files::check_writable(env, &self.root().join(MARKER))?;
         let info = match &plan.action {
             Action::Create | Action::Move(_) => {
                 target.make_folder()?;

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peat_clone::{Committed, LocalClone, Pending, Scope, Settled};
+use peat_clone::{Committed, LocalClone, Pending, REWRITE, Rewrite, Scope, Settled};
 use peat_types::{ChangeId, Error, ItemPath, Kind, Result, Unit, in_span, operation};
+use serde::de::DeserializeOwned;
 
 use crate::Repo;
 use crate::add::{Hand, HandFile, compare};
@@ -265,14 +266,16 @@ impl Repo {
                             items.iter().filter(|item| !item.path.as_str().starts_with("leases/")).count() as u64;
                     }
                 }
-                // (Another process may have sent it by now.)
                 ADD => {
-                    let shown = clone.pending_show(pending.change);
-                    let payload = shown.map(|(_, change)| change.payload).unwrap_or_default();
-                    let hand: HandChange = serde_json::from_value(payload).unwrap_or_default();
+                    let hand: HandChange = payload(clone, &pending).unwrap_or_default();
                     deletes = hand.deletes.len() as u64;
                     open.paths.extend(hand.files.into_iter().map(|file| file.path));
                     open.paths.extend(hand.deletes.into_iter().map(|file| file.path));
+                }
+                REWRITE => {
+                    let steps = payload(clone, &pending).map_or_else(Vec::new, |rewrite: Rewrite| rewrite.units);
+                    let steps = steps.iter().flat_map(|unit| &unit.steps);
+                    deletes = steps.filter(|step| step.to.is_none()).count() as u64;
                 }
                 _ => {}
             }
@@ -296,6 +299,12 @@ impl Repo {
         );
         Ok(Some(Error::new(Kind::Conflict, message).with_code("many_deletes")))
     }
+}
+
+/// What a pending change says. (Another process may have sent it by now.)
+fn payload<T: DeserializeOwned>(clone: &LocalClone, pending: &Pending) -> Option<T> {
+    let (_, change) = clone.pending_show(pending.change).ok()?;
+    serde_json::from_value(change.payload).ok()
 }
 
 /// How to go on when a push deletes too much.

@@ -42,8 +42,12 @@ impl Repo {
         let mut waited = Waited::default();
         let named = |id| open.changes.get(&id).map_or_else(String::new, |change| format!(" ({})", change.message));
         let still = "'peat datastore sync' commits it";
-        if let Some(error) = self.too_many(open.deletes.values().sum(), clone)? {
-            waited.left.push(format!("changes wait that are not sent by themselves, for {error}: see 'peat pending list'"));
+        // What was meant to go then may be wanted by now, and it would go with all that came since.
+        if let Some(id) = open.deletes.iter().find_map(|(id, deletes)| (*deletes > 0).then_some(id)) {
+            waited.left.push(format!(
+                "change {id}{} waits, and what deletes is not sent by itself: {still}, and 'peat pending drop {id}' forgets it",
+                named(*id)
+            ));
             return Ok(waited);
         }
         let Some(settled) = self.host().env.timeout(TIME, clone.settle()).await else {

@@ -5,7 +5,7 @@ use peat_types::Result;
 
 use super::when::Point;
 use super::{Names, When, model_of};
-use crate::report::{LogEntry, LogReport, LogTransaction};
+use crate::report::{LogEntry, LogReport, LogTransaction, UnreadEntry};
 use crate::{Definition, Repo};
 
 /// Entries shown unless told otherwise.
@@ -57,6 +57,7 @@ impl Repo {
             first: page.first,
             more: page.more,
             entries: page.lines.iter().map(|line| entry(&names, line)).collect(),
+            unread: page.unread.into_iter().map(|(seq, why)| UnreadEntry { seq, reason: why.to_string() }).collect(),
         })
     }
 }

@@ -54,7 +54,7 @@ pub struct DataView {
     /// The file in the local tree; that holds the present only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_path: Option<PathBuf>,
-    /// The content, parsed when it is JSON; absent with `--no-content`, and when it is larger than 8 MiB.
+    /// The content, parsed when it is JSON; absent with `--no-content`, when it is larger than 8 MiB, and when it is no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<Value>,
     /// The content as it is, for text output.

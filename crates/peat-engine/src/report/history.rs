@@ -69,6 +69,18 @@ pub struct LogReport {
     pub more: bool,
     /// Newest first.
     pub entries: Vec<LogEntry>,
+    /// Those that should be among or between them and cannot be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<UnreadEntry>,
+}
+
+/// An entry that cannot be read.
+#[derive(Clone, Debug, Serialize)]
+pub struct UnreadEntry {
+    /// Its number.
+    pub seq: Seq,
+    /// Why.
+    pub reason: String,
 }
 
 /// A data version that a path is a file of.

@@ -2,7 +2,7 @@
 
 use futures::stream::{self, StreamExt};
 use peat_objects::{List, Listed, Pages as Listing, Range};
-use peat_types::{Error, Result, Seq, Timestamp, Unit};
+use peat_types::{Error, Kind, Result, Seq, Timestamp, Unit};
 
 use super::pages::Pages;
 use super::read::Glance;
@@ -56,7 +56,7 @@ impl LogQuery {
 }
 
 /// Entries as shown by the log.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct LogPage {
     /// Newest first. Of an entry asked for by unit, only the transaction that changed the unit.
     pub lines: Vec<LogLine>,
@@ -64,20 +64,27 @@ pub struct LogPage {
     pub first: Seq,
     /// Whether older ones that are kept were left out because there were enough.
     pub more: bool,
+    /// Those in between that cannot be read, newest first, and why.
+    pub unread: Vec<(Seq, Error)>,
 }
 
 pub(super) async fn log(ledger: &Ledger, query: &LogQuery, cache: &dyn PageCache) -> Result<LogPage> {
-    match &query.unit {
-        Some(unit) => of_unit(ledger, query, unit, cache).await,
-        None => of_all(ledger, query).await,
+    let Some(unit) = &query.unit else { return of_all(ledger, query).await };
+    match of_unit(ledger, query, unit, cache).await {
+        // The way from one entry of the unit to the one before is broken: all are looked at.
+        Err(error) if error.kind() == Kind::Damaged => of_all(ledger, query).await,
+        page => page,
     }
 }
 
+/// Goes through what the store lists. What is missing there or cannot be read does not hide the rest.
 async fn of_all(ledger: &Ledger, query: &LogQuery) -> Result<LogPage> {
     let max_keys = query.count.and_then(|count| u16::try_from(count).ok()).unwrap_or(LISTED).clamp(1, LISTED);
     let list = List { prefix: key::LOG.to_owned(), max_keys: Some(max_keys), ..List::default() };
     let mut listing = Listing::in_order(&*ledger.store, list);
     let mut page = LogPage::default();
+    // The entry that comes next if none is missing.
+    let mut next: Option<Seq> = None;
     while let Some(listed) = listing.next().await? {
         let seqs: Vec<Seq> = listed.keys.iter().filter_map(|listed| key::log_seq(&listed.key)).collect();
         let mut rest = &seqs[..];
@@ -91,21 +98,22 @@ async fn of_all(ledger: &Ledger, query: &LogQuery) -> Result<LogPage> {
             }
             for (seq, glance) in read {
                 // Slots below the floor are void, whatever they hold, and may be removed while they are listed.
-                if seq < page.first {
+                if seq < page.first || !gap(ledger, query, &mut page, next, seq.next()).await? {
                     return Ok(page);
                 }
-                let glance = match glance.and_then(|glance| glance.ok_or_else(|| ledger.missing(seq))) {
-                    Ok(glance) => glance,
-                    // Void by now.
+                next = seq.0.checked_sub(1).map(Seq);
+                match glance.and_then(|glance| glance.ok_or_else(|| ledger.missing(seq))) {
+                    Ok(glance) if query.is_before(&glance) => return Ok(page),
+                    Ok(glance) => page.lines.extend(query.of_line(line(seq, glance))),
                     Err(error) => match ledger.unless_void(seq, error).await {
+                        // Void by now.
                         None => return Ok(page),
+                        Some(error) if error.kind() == Kind::Damaged && !is_set_back(&error) => {
+                            page.unread.push((seq, error));
+                        }
                         Some(error) => return Err(error),
                     },
-                };
-                if query.is_before(&glance) {
-                    return Ok(page);
                 }
-                page.lines.push(line(seq, glance));
             }
             if query.left(&page.lines) == 0 {
                 page.more = page.lines.last().is_some_and(|oldest| oldest.seq > page.first);
@@ -113,7 +121,30 @@ async fn of_all(ledger: &Ledger, query: &LogQuery) -> Result<LogPage> {
             }
         }
     }
+    let first = page.first;
+    gap(ledger, query, &mut page, next, first).await?;
     Ok(page)
+}
+
+/// Notes that the entries from `from` down to `to` are not there. Gives whether they should be: else a collection went over
+/// them while the log was listed.
+async fn gap(ledger: &Ledger, query: &LogQuery, page: &mut LogPage, from: Option<Seq>, to: Seq) -> Result<bool> {
+    let Some(from) = from.filter(|from| *from >= to && query.from.is_none_or(|first| *from >= first)) else {
+        return Ok(true);
+    };
+    match ledger.unless_void(to, ledger.missing(to)).await {
+        None => return Ok(false),
+        Some(error) if error.kind() != Kind::Damaged || is_set_back(&error) => return Err(error),
+        Some(_) => {}
+    }
+    let down = (to.0..=from.0).rev().map(Seq).filter(|seq| query.from.is_none_or(|first| *seq >= first));
+    page.unread.extend(down.map(|seq| (seq, ledger.missing(seq))));
+    Ok(true)
+}
+
+/// Whether an error says more than that something is damaged.
+fn is_set_back(error: &Error) -> bool {
+    ["rollback", "fork"].iter().any(|code| error.has_code(code))
 }
 
 /// Each transaction head names the entry that changed its units before.

@@ -60,8 +60,11 @@ async fn of_one_who_makes_a_ledger_and_one_who_moves_one_there_exactly_one_does(
             let (clone, instance) = (CloneId::random(&env), InstanceId::random(&env));
             Ledger::create(theirs, &env, new_ledger("another repo", Params::default()), clone, instance).await
         };
-        let to = place(7);
-        let (carried, created) = tokio::join!(carry(&bench.ledger, &ours, &to), create);
+        let carry = async {
+            bench.env.sleep(Duration::from_millis(150)).await;
+            carry(&bench.ledger, &ours, &place(7)).await
+        };
+        let (carried, created) = tokio::join!(carry, create);
         match (carried, created) {
             (Ok(info), Err(error)) => {
                 assert!(["half_a_ledger", "namespace_taken"].contains(&error.code()), "{error:?}");
@@ -115,8 +118,7 @@ async fn of_two_ledgers_with_one_ancestor_one_has_the_place() {
         let memory = MemoryStore::new();
         let (ours, theirs) = (from_afar(&memory, order), from_afar(&memory, order + 1000));
         let (to_one, to_two) = (place(11), place(12));
-        let (first, second) =
-            tokio::join!(carry(&one.ledger, &ours, &to_one), carry(&two.ledger, &theirs, &to_two));
+        let (first, second) = tokio::join!(carry(&one.ledger, &ours, &to_one), carry(&two.ledger, &theirs, &to_two));
         let info = match (first, second) {
             (Ok(info), Err(error)) => {
                 lost(&mut two, &error).await;

@@ -76,6 +76,9 @@ impl Render for DataView {
             if lines > SHORT {
                 page.line(format_args!("… {} more lines", lines - SHORT));
             }
+        } else if self.bytes.is_some() {
+            page.line("");
+            page.line("(it is no text: a pipe or file gets its bytes as they are)");
         }
     }
 }

@@ -9,6 +9,7 @@ use peat_types::{Error, Result};
 use crate::context::Context;
 use crate::error::usage_error;
 use crate::exit::Exit;
+use crate::inputs::time;
 use crate::page::Page;
 use crate::page::{bytes, count};
 use crate::printer::Render;
@@ -55,6 +56,9 @@ pub(crate) struct Args {
     /// Say what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Stop after this time: seconds, or 30s, 5m, 1h; the same command goes on where it stopped
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<String>,
     /// Remove what the last move left in the store used before
     #[arg(long, conflicts_with_all = ["target", "skip_migration"])]
     cleanup: bool,
@@ -78,14 +82,15 @@ impl Hydration {
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
+    let limit = time(args.timeout.as_deref())?;
     if args.cleanup {
-        let report = Box::pin(cx.repo()?.datastore_cleanup(args.dry_run)).await?;
+        let report = cx.within(limit, Box::pin(cx.repo()?.datastore_cleanup(args.dry_run))).await?;
         cx.report(&report)?;
         return Ok(if report.left == 0 { Exit::Success } else { Exit::Failure });
     }
     let datastore = args.datastore(cx)?;
     let request = SetupRequest { datastore, skip_migration: args.skip_migration, dry_run: args.dry_run };
-    cx.report(&Box::pin(cx.repo()?.datastore_setup(&request)).await?)?;
+    cx.report(&cx.within(limit, Box::pin(cx.repo()?.datastore_setup(&request))).await?)?;
     Ok(Exit::Success)
 }
 

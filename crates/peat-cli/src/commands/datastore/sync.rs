@@ -2,6 +2,7 @@ use peat_types::Result;
 
 use crate::context::Context;
 use crate::exit::Exit;
+use crate::inputs::time;
 use crate::page::Page;
 use crate::page::{bytes, count, or_dash};
 use crate::printer::Render;
@@ -26,17 +27,24 @@ pub(crate) struct Args {
     /// However much is deleted by this
     #[arg(long)]
     allow_deletes: bool,
+    /// Stop after this time: seconds, or 30s, 5m, 1h; the same command goes on where it stopped
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<String>,
+    /// Nothing is asked, so this changes nothing: the plan is shown by '--dry-run'
+    #[arg(short, long, alias = "confirm")]
+    yes: bool,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     let (pull, push) = (args.pull, args.push);
+    let limit = time(args.timeout.as_deref())?;
     let request = SyncRequest { pull, push, deletes: args.deletes, allow_deletes: args.allow_deletes };
     if args.dry_run {
-        let plan = Box::pin(cx.repo()?.sync_plan(request)).await?;
+        let plan = cx.within(limit, Box::pin(cx.repo()?.sync_plan(request))).await?;
         cx.report(&plan)?;
         return Ok(if plan.blocked.is_none() { Exit::Success } else { Exit::Failure });
     }
-    let report = Box::pin(cx.repo()?.synchronise(request)).await?;
+    let report = cx.within(limit, Box::pin(cx.repo()?.synchronise(request))).await?;
     cx.report(&report)?;
     Ok(if report.errors.is_empty() { Exit::Success } else { Exit::Failure })
 }

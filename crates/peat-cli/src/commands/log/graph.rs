@@ -199,6 +199,7 @@ mod tests {
             model: None,
             first: Seq::ZERO,
             more: false,
+            unread: Vec::new(),
             entries: entries.collect(),
         };
         let mut page = Page::new(false);

@@ -190,7 +190,7 @@ pub(super) async fn run(ledger: &Ledger, plan: &MendPlan, copies: &dyn Copies, h
 
 /// Contents that were stored again, in packs that no entry names yet.
 #[derive(Default)]
-pub(super) struct Again {
+pub(super) struct StoredAnew {
     /// Where they lay, and where they lie now.
     pub(super) places: Places,
     pub(super) packs: BTreeSet<NewPack>,
@@ -204,8 +204,8 @@ pub(super) async fn store(
     copies: &dyn Copies,
     base: Seq,
     patience: Duration,
-) -> Result<Again> {
-    let mut out = Again::default();
+) -> Result<StoredAnew> {
+    let mut out = StoredAnew::default();
     let here = here.iter().map(|broken| (broken, None));
     let mut all = here.chain(elsewhere_at.iter().map(|(broken, at)| (broken, Some(*at)))).peekable();
     // Equal contents are stored once.

@@ -3,14 +3,13 @@ use peat_types::Result;
 use crate::context::Context;
 use crate::error::usage_error;
 use crate::exit::Exit;
-use crate::exit::USAGE;
-use crate::inputs::InputArgs;
+use crate::inputs::{InputArgs, time};
 use crate::page::Page;
 use crate::page::millis;
 use crate::printer::Printer;
 use crate::printer::Render;
 use peat_engine::report::RunReport;
-use peat_engine::{Observer, RunRequest, Stream, duration, input};
+use peat_engine::{Observer, RunRequest, Stream, input};
 use serde_json::Map;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -75,11 +74,6 @@ impl Observer for Lines<'_> {
     fn line(&self, _: Stream, line: &str) {
         self.0.note(line);
     }
-}
-
-/// A time given as a flag.
-fn time(text: Option<&str>) -> Result<Option<Duration>> {
-    text.map(duration::parse).transpose().map_err(|error| error.with_code(USAGE))
 }
 
 /// A time to wait, which may be none at all.
