@@ -58,6 +58,8 @@ struct Peers {
     name: &'static str,
     /// A plain copy of the objects of the ledger.
     copy: f64,
+    /// Making that copy durable, as every object is that `peat` writes; on S3 it is by itself.
+    sync: Option<f64>,
     /// A comparison of that copy with what was copied, byte by byte.
     check: f64,
     /// A plain copy of the same paths as files, which is one object for each.
@@ -108,14 +110,15 @@ impl Copy {
             ways.push(self.way("S3 → folder", &machine, &folder("c"), back)?);
         }
         for Way { name, peat_ms, peers, .. } in &ways {
-            let Peers { name: peer, copy, check, files } = peers;
+            let Peers { name: peer, copy, sync, check, files } = peers;
+            let sync = sync.map_or_else(String::new, |ms| format!(", sync {ms:.0} ms"));
             let files = files.map_or_else(String::new, |ms| format!(", files {ms:.0} ms"));
-            tell(&format!("{name}: {peat_ms:.0} ms, {peer} {copy:.0} ms, check {check:.0} ms{files}"));
+            tell(&format!("{name}: {peat_ms:.0} ms, {peer} {copy:.0} ms{sync}, check {check:.0} ms{files}"));
         }
         self.section(&ways)
     }
 
-    /// Makes the ledger, and the same paths as plain files.
+    /// Makes the ledger, and the same paths as plain files if these are wanted.
     fn generate(&self, url: &str, owner: &str, files: &Path) -> Result<(), Failure> {
         let number = |value: u64| value.to_string();
         let mut command = Command::new(std::env::current_exe()?);
@@ -125,6 +128,9 @@ impl Copy {
         let output = command.output()?;
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).into());
+        }
+        if self.no_files {
+            return Ok(());
         }
         let same = Generate {
             url: url.to_owned(),
@@ -151,18 +157,31 @@ impl Copy {
         Ok(Way { name, objects, bytes, peat_ms: took.ms, peers })
     }
 
-    /// `cp -r`, `diff -r`, and `cp -r` of the files.
+    /// `cp -r`, `sync -f`, `diff -r`, and `cp -r` of the files.
     fn folders(&self, dir: &Path) -> Result<Peers, Failure> {
         let cp =
             |from: &str, to: &str| self.plain(Path::new("/bin/cp"), &["-r", &local(dir, from), &local(dir, to)], dir);
+        self.settle(dir)?;
         let copy = cp("a", "plain")?;
+        let sync = self.sync(&local(dir, "plain"), dir)?;
         let check = self.plain(Path::new("/usr/bin/diff"), &["-r", &local(dir, "a"), &local(dir, "plain")], dir)?;
         let files = if self.no_files { None } else { Some(cp("files", "files-plain")?) };
         std::fs::remove_dir_all(dir.join("plain"))?;
         if files.is_some() {
             std::fs::remove_dir_all(dir.join("files-plain"))?;
         }
-        Ok(Peers { name: "cp -r", copy, check, files })
+        self.settle(dir)?;
+        Ok(Peers { name: "cp -r", copy, sync: Some(sync), check, files })
+    }
+
+    /// Lets the disk finish what was written before, so that nobody is charged for it.
+    fn settle(&self, dir: &Path) -> Result<(), Failure> {
+        self.plain(Path::new("/bin/sync"), &[], dir).map(drop)
+    }
+
+    /// Makes what was written to a folder durable.
+    fn sync(&self, folder: &str, dir: &Path) -> Result<f64, Failure> {
+        self.plain(Path::new("/bin/sync"), &["-f", folder], dir)
     }
 
     fn rclones(&self, from: &str, to: &str, files: &str, files_to: &str, dir: &Path) -> Result<Peers, Failure> {
@@ -170,12 +189,13 @@ impl Copy {
             let args = [how, &[from, to, "--transfers", "32", "--checkers", "64"]].concat();
             self.plain(&self.rclone, &args, dir)
         };
-        Ok(Peers {
-            name: "rclone copy",
-            copy: rclone(&["copy"], from, to)?,
-            check: rclone(&["check", "--download"], from, to)?,
-            files: if self.no_files { None } else { Some(rclone(&["copy"], files, files_to)?) },
-        })
+        self.settle(dir)?;
+        let copy = rclone(&["copy"], from, to)?;
+        let sync = if to.starts_with(':') { None } else { Some(self.sync(to, dir)?) };
+        let check = rclone(&["check", "--download"], from, to)?;
+        let files = if self.no_files { None } else { Some(rclone(&["copy"], files, files_to)?) };
+        self.settle(dir)?;
+        Ok(Peers { name: "rclone copy", copy, sync, check, files })
     }
 
     fn plain(&self, program: &Path, args: &[&str], dir: &Path) -> Result<f64, Failure> {
@@ -199,10 +219,11 @@ impl Copy {
             "\n## Moving a ledger\n\nMade by `cargo run --release -p peat-bench -- copy{server} --paths {}{files} --out bench/RESULTS.md` on {}, \
              {}; see `bench/README.md`. {} paths in {} models, {:.0} MB, committed {} at a time; the clone is lazy, \
              so that what is measured is the ledger and not the files of a tree. *Copy* is a plain copy of the objects of the \
-             ledger, *copy and check* is followed by a comparison of both sides, as `peat` makes one, and *plain files* is a \
+             ledger, *copy and check* is followed by a comparison of both sides, as `peat` makes one, *durable* is that with a \
+             `sync -f` of the target in between, for every file that `peat` writes is synced, and *plain files* is a \
              copy of the same {} paths as files, one object for each. Ratios are of `peat` to them.\n\n\
-             | way | objects | MB | `peat datastore setup` | copy | ratio | copy and check | ratio | plain files | ratio |\n\
-             | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+             | way | objects | MB | `peat datastore setup` | copy | ratio | copy and check | ratio | durable | ratio | plain files | ratio |\n\
+             | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
             self.paths,
             today()?,
             machine()?,
@@ -215,8 +236,9 @@ impl Copy {
         for Way { name, objects, bytes, peat_ms, peers } in ways {
             let megabytes = *bytes as f64 / 1e6;
             let _ = write!(text, "| {name} | {objects} | {megabytes:.1} | {:.2} s |", peat_ms / 1000.0);
-            for (peer, ms) in [(peers.name, Some(peers.copy)), ("", Some(peers.copy + peers.check)), ("", peers.files)]
-            {
+            let checked = peers.copy + peers.check;
+            let durable = peers.sync.map(|sync| checked + sync);
+            for (peer, ms) in [(peers.name, Some(peers.copy)), ("", Some(checked)), ("", durable), ("", peers.files)] {
                 let Some(ms) = ms else {
                     text.push_str(" – | – |");
                     continue;

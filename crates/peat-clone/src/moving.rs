@@ -74,9 +74,9 @@ impl LocalClone {
         let reporter = &self.0.options.reporter;
         let of = plan.objects.len() as u64;
         let progress = |done: Copied| reporter.report(Event::Copying { done: done.objects, of });
-        let copied = Box::pin(self.0.ledger.copy(target, plan, &progress)).await?;
+        let (copied, prints) = Box::pin(self.0.ledger.copy(target, plan, &progress)).await?;
         self.0.env.step("move.check").await;
-        Box::pin(self.0.ledger.check_copy(target, plan)).await?;
+        Box::pin(self.0.ledger.check_copy(target, plan, &prints)).await?;
         Ok(copied)
     }
 

@@ -1,6 +1,7 @@
 //! The protocol over a store: which requests are made, what each reply proves, and what is believed.
 
 mod again;
+mod aside;
 mod beat;
 mod busy;
 mod commit;
@@ -21,6 +22,7 @@ mod scoped;
 mod tables;
 mod upload;
 mod verify;
+mod whole;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,7 +46,7 @@ pub use self::maintain::{
     Mending, ObjectKind, Pin, PurgePlan, Purged, Purging, Rebuild, Tail,
 };
 
-pub use self::moving::{Copied, CopyPlan};
+pub use self::moving::{Copied, CopyPlan, Prints};
 
 use self::busy::Busy;
 use self::commit::Attempt;
@@ -400,14 +402,14 @@ impl Ledger {
     pub async fn verify(&self, deep: bool) -> Result<Verified> {
         let depth = if deep { verify::Depth::Contents } else { verify::Depth::References };
         let span = step!("ledger.verify", peat.namespace = %self.info.namespace);
-        in_span(span, Box::pin(verify::verify(self, depth))).await
+        in_span(span, Box::pin(verify::verify(self, depth, None))).await
     }
 
     /// The cheap part of [`verify`](Self::verify): objects by name and size. A few listings and reads, however large the
     /// ledger is.
     pub async fn inventory(&self) -> Result<Verified> {
         let span = step!("ledger.verify", peat.namespace = %self.info.namespace);
-        in_span(span, Box::pin(verify::verify(self, verify::Depth::Names))).await
+        in_span(span, Box::pin(verify::verify(self, verify::Depth::Names, None))).await
     }
 
     /// Any object of the ledger as JSON.

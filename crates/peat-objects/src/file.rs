@@ -1,8 +1,8 @@
 //! Objects as files of one folder, safe between processes.
 //!
 //! A create writes a temporary file, syncs it and gives it its name by a hard link, which fails when the name is taken;
-//! a put renames instead. Both then sync the folder. Everything blocks in line: the calls are short, and moving them to
-//! other threads would cost more than it gives.
+//! a put renames instead. Both then sync the folder. Whoever waits for the disk does so on a thread of its own, so that
+//! many wait together: a disk makes thirty files durable in hardly more time than one. What is short blocks in line.
 
 mod layout;
 mod walk;
@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use bytes::Bytes;
 use peat_types::{Env, Error, Kind, Result, Timestamp};
+use tokio::runtime::Handle;
 
 use crate::key::{check_key, check_list};
 use crate::{Created, List, Meta, Object, Page, Range, Store, StoreUrl};
@@ -32,11 +33,16 @@ pub enum Durability {
     Process,
 }
 
+/// A read of more bytes than this may take a while.
+const LONG: u64 = 64 << 10;
 /// Age of a temporary file that nobody writes any more.
 const LEFT_OVER: Duration = Duration::from_secs(24 * 3600);
 
 /// An object store in a folder. Fails when the folder is missing, because an unmounted disk must not look like an empty
 /// store.
+///
+/// With [`Durability::Full`] a request whose future is dropped is carried out all the same, as one that is on its way to a
+/// server: its outcome is unknown.
 #[derive(Clone)]
 pub struct FileStore {
     root: PathBuf,
@@ -57,6 +63,14 @@ impl FileStore {
     /// Those of [`Error::io`].
     pub fn init(&self) -> Result<()> {
         fs::create_dir_all(&self.root).map_err(|e| Error::io("make the folder of the store", &self.root, e))
+    }
+
+    /// Does what waits for the disk on another thread; what need not be durable hardly waits.
+    async fn aside<T: Send + 'static>(&self, work: impl FnOnce(&Self) -> Result<T> + Send + 'static) -> Result<T> {
+        let (Durability::Full, Ok(runtime)) = (self.durability, Handle::try_current()) else { return work(self) };
+        let store = self.clone();
+        let done = runtime.spawn_blocking(move || work(&store)).await;
+        done.map_err(|e| Error::internal("a thread of the store came to an end").with_source(e))?
     }
 
     fn path(&self, key: &str) -> Result<PathBuf> {
@@ -215,36 +229,46 @@ fn read(path: &Path, range: Range) -> io::Result<Object> {
 impl Store for FileStore {
     async fn get(&self, key: &str, range: Range) -> Result<Option<Object>> {
         let path = self.path(key)?;
-        match read(&path, range) {
+        let get = move |store: &Self| match read(&path, range) {
             Ok(object) => Ok(Some(object)),
-            Err(e) if absent(&e) => self.check_root().map(|()| None),
+            Err(e) if absent(&e) => store.check_root().map(|()| None),
             Err(e) => Err(Error::io("read", &path, e)),
+        };
+        match range {
+            Range::Part { len, .. } | Range::Last { len } if len <= LONG => get(self),
+            _ => self.aside(get).await,
         }
     }
 
     async fn create(&self, key: &str, body: Bytes) -> Result<Created> {
         let path = self.path(key)?;
-        let temp = self.write_temp(&body)?;
-        match self.publish(&path, || name_exclusively(&temp.0, &path))? {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(Created::Exists),
-            Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => {
-                return Err(Error::new(Kind::Unsupported, format!("cannot link {} into place", path.display()))
-                    .with_hint("the file system of a store must support hard links: use another disk")
-                    .with_source(e));
+        self.aside(move |store| {
+            let temp = store.write_temp(&body)?;
+            match store.publish(&path, || name_exclusively(&temp.0, &path))? {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(Created::Exists),
+                Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => {
+                    return Err(Error::new(Kind::Unsupported, format!("cannot link {} into place", path.display()))
+                        .with_hint("the file system of a store must support hard links: use another disk")
+                        .with_source(e));
+                }
+                Err(e) => return Err(Error::io("create", &path, e)),
             }
-            Err(e) => return Err(Error::io("create", &path, e)),
-        }
-        self.sync_folder_of(&path)?;
-        Ok(Created::Created(Meta::default()))
+            store.sync_folder_of(&path)?;
+            Ok(Created::Created(Meta::default()))
+        })
+        .await
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Meta> {
         let path = self.path(key)?;
-        let temp = self.write_temp(&body)?;
-        self.publish(&path, || fs::rename(&temp.0, &path))?.map_err(|e| Error::io("write", &path, e))?;
-        self.sync_folder_of(&path)?;
-        Ok(Meta::default())
+        self.aside(move |store| {
+            let temp = store.write_temp(&body)?;
+            store.publish(&path, || fs::rename(&temp.0, &path))?.map_err(|e| Error::io("write", &path, e))?;
+            store.sync_folder_of(&path)?;
+            Ok(Meta::default())
+        })
+        .await
     }
 
     async fn list(&self, list: &List) -> Result<Page> {
@@ -258,11 +282,12 @@ impl Store for FileStore {
 
     async fn delete(&self, key: &str) -> Result<()> {
         let path = self.path(key)?;
-        match fs::remove_file(&path) {
-            Ok(()) => self.sync_folder_of(&path),
-            Err(e) if absent(&e) => self.check_root(),
+        self.aside(move |store| match fs::remove_file(&path) {
+            Ok(()) => store.sync_folder_of(&path),
+            Err(e) if absent(&e) => store.check_root(),
             Err(e) => Err(Error::io("remove", &path, e)),
-        }
+        })
+        .await
     }
 }
 

@@ -85,6 +85,23 @@ async fn full_durability_works_too() {
     store.delete("x/y/0000000000000000-z").await.unwrap();
 }
 
+/// They wait for the disk on threads of their own.
+#[tokio::test]
+async fn with_full_durability_of_many_creates_of_one_key_at_once_one_wins() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = FileStore::new(folder.path(), Durability::Full, &tokio_env(1));
+    for slot in 0..4_u64 {
+        let key = format!("log/{:016x}.{slot}", u64::MAX - slot);
+        let bodies: Vec<Bytes> = (0..16_u8).map(|who| Bytes::from(vec![who; 200_000])).collect();
+        let all = bodies.iter().map(|body| store.create(&key, body.clone()));
+        let answers: Vec<Created> = futures::future::try_join_all(all).await.unwrap();
+        let won: Vec<usize> = (0..16).filter(|who| answers[*who] != Created::Exists).collect();
+        assert_eq!(won.len(), 1);
+        assert_eq!(store.get(&key, Range::All).await.unwrap().unwrap().bytes, bodies[won[0]]);
+    }
+    assert_eq!(fs::read_dir(folder.path().join(".tmp")).unwrap().count(), 0);
+}
+
 #[tokio::test]
 async fn keys_cannot_leave_the_folder() {
     let folder = tempfile::tempdir().unwrap();

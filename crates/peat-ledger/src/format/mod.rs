@@ -59,6 +59,7 @@ pub use json::to_json;
 pub use pack::{PackBlock, PackIndex, decode_pack};
 pub use page::page_children;
 pub use plan::plan;
+pub(crate) use query::files;
 pub use query::{FileDiff, current, directory, directory_diff, file, packs, table, table_diff, unit_rows};
 pub use ring::{RING_CHANGES, ring_tag};
 pub use row::{PackRow, TINY, decode_row, encode_row, setsum_of};
@@ -127,7 +128,7 @@ fn check_writer(state: &State) -> Result<()> {
 }
 
 /// First 16 bytes of the BLAKE3 of `bytes`.
-fn hash16(bytes: &[u8]) -> [u8; 16] {
+pub(crate) fn hash16(bytes: &[u8]) -> [u8; 16] {
     let mut out = [0; 16];
     out.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
     out

@@ -148,7 +148,7 @@ pub async fn packs(state: &State, pages: &dyn PageSource) -> Result<Vec<(bool, S
 }
 
 /// Rows of files from rows of a table, those of parts folded into the row before them.
-fn files(rows: &[super::page::Row]) -> Result<Vec<(Rank, ItemPath, FileRow)>> {
+pub(crate) fn files(rows: &[super::page::Row]) -> Result<Vec<(Rank, ItemPath, FileRow)>> {
     let mut out: Vec<(Rank, ItemPath, FileRow)> = Vec::with_capacity(rows.len());
     let mut rows = rows.iter();
     while let Some((key, value)) = rows.next() {

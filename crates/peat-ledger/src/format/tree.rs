@@ -163,27 +163,45 @@ pub(crate) struct Salvaged {
 /// # Errors
 /// Whatever `pages` reports, but for pages that are gone or damaged.
 pub(crate) async fn salvage(root: Option<&Ref>, kind: TreeKind, pages: &dyn PageSource) -> Result<Salvaged> {
-    let mut out = Salvaged::default();
-    let mut level: Vec<Node> = root.map(|at| Node::root(*at)).into_iter().collect();
+    salvage_all(&[root.copied()], kind, pages).await?.pop().unwrap_or_else(|| Ok(Salvaged::default()))
+}
+
+/// The same of several trees at once, so that neighbours are read together; of each for itself what no version before this
+/// one could read.
+///
+/// # Errors
+/// Whatever else `pages` reports.
+pub(crate) async fn salvage_all(
+    roots: &[Option<Ref>],
+    kind: TreeKind,
+    pages: &dyn PageSource,
+) -> Result<Vec<Result<Salvaged>>> {
+    let mut out: Vec<Result<Salvaged>> = roots.iter().map(|_| Ok(Salvaged::default())).collect();
+    let roots = roots.iter().enumerate().filter_map(|(tree, root)| Some((tree, Node::root((*root)?))));
+    let mut level: Vec<(usize, Node)> = roots.collect();
     while !level.is_empty() {
-        // Level by level, so that neighbours are read together. What fails then is asked for one by one, and named.
-        drop(pages.ahead(&level.iter().map(|node| node.at).collect::<Vec<_>>()).await);
+        // What fails is asked for one by one, and named.
+        drop(pages.ahead(&level.iter().map(|(_, node)| node.at).collect::<Vec<_>>()).await);
         let mut below = Vec::new();
-        for node in level {
+        for (tree, node) in level {
+            let Ok(found) = &mut out[tree] else { continue };
             let read = match node.load(pages, kind).await {
-                Ok(page) if page.level > 0 => node.children(&page).map(|children| below.extend(children)),
+                Ok(page) if page.level > 0 => {
+                    node.children(&page).map(|children| below.extend(children.into_iter().map(|child| (tree, child))))
+                }
                 Ok(page) => {
-                    out.rows.extend(page.rows);
+                    found.rows.extend(page.rows);
                     Ok(())
                 }
                 Err(error) => Err(error),
             };
             match read {
-                Ok(()) => drop(out.pages.insert(node.at)),
+                Ok(()) => drop(found.pages.insert(node.at)),
                 Err(error) if matches!(error.kind(), Kind::Damaged | Kind::NotFound) => {
                     let why = error.chain().join(": ");
-                    out.holes.push(Hole { at: node.at, low: node.low, high: node.high, why });
+                    found.holes.push(Hole { at: node.at, low: node.low, high: node.high, why });
                 }
+                Err(error) if error.kind() == Kind::Unsupported => out[tree] = Err(error),
                 Err(error) => return Err(error),
             }
         }

@@ -66,6 +66,11 @@ pub(crate) fn beat_parts(key: &str) -> Option<(Seq, InstanceId)> {
     (beat(base, id) == key).then_some((base, id))
 }
 
+/// The object that others may point into which a key names.
+pub(crate) fn named(name: &str) -> Option<Segment> {
+    log_seq(name).map(Segment::Log).or_else(|| pack_segment(name))
+}
+
 /// Key of an object that others point into.
 pub(crate) fn segment(segment: Segment) -> String {
     match segment {

@@ -1,18 +1,19 @@
 //! Moving a ledger to another store: its objects are copied, then it is closed, then the copy is opened. See
 //! `docs/design/011-moving.md`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
+use futures::future::try_join;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use peat_objects::{List, Listed, Pages, Range, Store};
-use peat_types::{Error, Kind, Result, Seq};
-use tokio::sync::Semaphore;
+use peat_types::{Error, Kind, Result, Seq, in_span, step};
 
 use super::create::{create_or_read, parse, read};
+use super::verify::{Depth, verify};
+use super::whole::{Print, Room};
 use super::{Ledger, Verified, key};
 use crate::format;
 use crate::model::{Ancestor, Claim, Moved, NsInfo, Root, Segment, State};
@@ -54,9 +55,20 @@ pub struct Copied {
     pub bytes: u64,
 }
 
+/// What a copy is known by again: the hashes of its packs and of its newest entry, which names that of the entry before it,
+/// and so on. Only of objects that were copied just now.
+#[derive(Clone, Debug, Default)]
+pub struct Prints(HashMap<Segment, Print>);
+
+impl Prints {
+    pub(super) fn get(&self, at: &Segment) -> Option<Print> {
+        self.0.get(at).copied()
+    }
+}
+
 /// A copy while it is made.
 struct UnderWay<'a> {
-    room: Semaphore,
+    room: Room,
     objects: AtomicU64,
     bytes: AtomicU64,
     progress: &'a (dyn Fn(Copied) + Sync),
@@ -105,13 +117,16 @@ impl Ledger {
     pub async fn plan_copy(&self, target: Option<&dyn Store>) -> Result<CopyPlan> {
         let head = Box::pin(self.head_entry(self.known(Seq::ZERO))).await?.state;
         let upto = head.root.moved.as_ref().map_or(head.seq, |moved| moved.upto);
-        let there = match target {
-            Some(target) => listed(target).await?,
-            None => Vec::new(),
+        let there = async {
+            match target {
+                Some(target) => listed(target).await,
+                None => Ok(Vec::new()),
+            }
         };
+        let (there, here) = try_join(there, listed(&*self.store)).await?;
         let there: BTreeMap<String, u64> = there.into_iter().map(|object| (object.key, object.size)).collect();
         let (mut packs, mut entries) = (Vec::new(), BTreeMap::new());
-        for object in listed(&*self.store).await? {
+        for object in here {
             match (key::log_seq(&object.key), key::pack_segment(&object.key)) {
                 (Some(seq), _) if (head.root.keep..=upto).contains(&seq) => drop(entries.insert(seq, object)),
                 (_, Some(_)) => packs.push(object),
@@ -175,22 +190,22 @@ impl Ledger {
         target: &Arc<dyn Store>,
         plan: &CopyPlan,
         progress: &(dyn Fn(Copied) + Sync),
-    ) -> Result<Copied> {
-        let under_way = UnderWay {
-            room: Semaphore::new(BUDGET as usize),
-            objects: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            progress,
-        };
+    ) -> Result<(Copied, Prints)> {
+        let mut prints = Prints::default();
+        let under_way =
+            UnderWay { room: Room::of(BUDGET), objects: AtomicU64::new(0), bytes: AtomicU64::new(0), progress };
         self.claim(&**target).await?;
         // One kind after the other: no entry is there before what it refers to.
         let packs = plan.objects.partition_point(|object| key::pack_segment(&object.key).is_some());
         let (packs, entries) = plan.objects.split_at(packs);
         for batch in packs.chunks(BATCH).chain(entries.chunks(BATCH)) {
             let copies: Vec<_> = batch.iter().map(|object| self.copy_one(target, object, &under_way)).collect();
-            stream::iter(copies).buffered(PARALLEL).try_collect::<Vec<()>>().await?;
+            let copied: Vec<Option<Print>> = stream::iter(copies).buffered(PARALLEL).try_collect().await?;
+            let known = batch.iter().zip(copied).filter_map(|(object, print)| Some((key::named(&object.key)?, print?)));
+            let newest = Segment::Log(plan.upto);
+            prints.0.extend(known.filter(|(at, _)| *at == newest || matches!(at, Segment::Pack(..))));
         }
-        Ok(under_way.so_far())
+        Ok((under_way.so_far(), prints))
     }
 
     /// Takes a place for the copy of this ledger: who creates `ns.json` has it, whether it is a new ledger or the claim of one
@@ -217,29 +232,17 @@ impl Ledger {
         Ok(head.root.moved.is_some_and(|moved| moved.ledger == other.ledger))
     }
 
-    async fn copy_one(&self, target: &Arc<dyn Store>, object: &Listed, under_way: &UnderWay<'_>) -> Result<()> {
-        let weight = u32::try_from(object.size >> 20).unwrap_or(u32::MAX).saturating_add(1).min(BUDGET);
-        let _room = under_way.room.acquire_many(weight).await;
-        if let Some(size) = self.copy_object(target, &object.key).await? {
-            under_way.objects.fetch_add(1, Ordering::Relaxed);
-            under_way.bytes.fetch_add(size, Ordering::Relaxed);
-            (under_way.progress)(under_way.so_far());
-        }
-        Ok(())
-    }
-
     /// One object; `None` when it was collected since it was listed.
-    async fn copy_object(&self, target: &Arc<dyn Store>, name: &str) -> Result<Option<u64>> {
-        let mut again = true;
-        let bytes = loop {
-            self.env.step("move.read").await;
-            let Some(object) = self.store.get(name, Range::All).await? else { return Ok(None) };
-            match self.sound(name, &object.bytes) {
-                Ok(()) => break object.bytes,
-                Err(error) if again && error.kind() == Kind::Damaged => again = false,
-                Err(error) => return Err(self.unreadable(name, error)),
-            }
-        };
+    async fn copy_one(
+        &self,
+        target: &Arc<dyn Store>,
+        object: &Listed,
+        under_way: &UnderWay<'_>,
+    ) -> Result<Option<Print>> {
+        let _room = under_way.room.take(object.size).await;
+        let name = &object.key;
+        self.env.step("move.read").await;
+        let Some((bytes, print)) = self.read_whole(name, None).await? else { return Ok(None) };
         let size = bytes.len() as u64;
         self.env.step("move.write").await;
         if key::log_seq(name).is_some() {
@@ -251,23 +254,18 @@ impl Ledger {
         } else {
             target.put(name, bytes).await?;
         }
-        Ok(Some(size))
+        under_way.objects.fetch_add(1, Ordering::Relaxed);
+        under_way.bytes.fetch_add(size, Ordering::Relaxed);
+        (under_way.progress)(under_way.so_far());
+        Ok(Some(print))
     }
 
-    /// Whether the bytes of an object are what its name says.
-    fn sound(&self, name: &str, bytes: &Bytes) -> Result<()> {
-        if let Some(seq) = key::log_seq(name) {
-            return self.adopt(&mut format::decode_entry(seq, bytes)?.state);
-        }
-        let pack = format::decode_pack(bytes)?;
-        if key::pack_segment(name) != Some(Segment::Pack(pack.base, pack.id)) {
-            return Err(Error::damaged("it is another pack"));
-        }
-        Ok(())
-    }
-
-    /// Checks a copy as `peat ledger verify` does: chain, counts, sums, and that everything it refers to is there.
-    pub async fn check_copy(&self, target: &Arc<dyn Store>, plan: &CopyPlan) -> Result<Verified> {
+    /// Checks a copy as `peat ledger verify` does: chain, counts, sums, and that everything it refers to is there. Besides,
+    /// all of it is read, once, and compared with what was copied; what was there before is decoded.
+    ///
+    /// # Errors
+    /// `Damaged` when it is not whole; what the store says.
+    pub async fn check_copy(&self, target: &Arc<dyn Store>, plan: &CopyPlan, prints: &Prints) -> Result<Verified> {
         let info = self.info().clone();
         let copy = Self::with_info(target.clone(), &self.env, info, self.clone, self.instance);
         let partial = |what: String| {
@@ -278,7 +276,8 @@ impl Ledger {
         if copy.list_head().await?.is_none_or(|head| head < plan.upto) {
             return Err(partial(format!("{} is missing", key::log(plan.upto))));
         }
-        let mut checked = copy.verify(false).await?;
+        let span = step!("ledger.verify", peat.namespace = %copy.info.namespace);
+        let mut checked = in_span(span, Box::pin(verify(&copy, Depth::References, Some(prints)))).await?;
         // It comes last.
         checked.findings.retain(|flaw| flaw.object != key::NS);
         match checked.findings.first() {
@@ -306,8 +305,12 @@ impl Ledger {
         }
         self.env.step("move.tail").await;
         let plan = self.plan_copy(Some(&**target)).await?;
-        self.copy(target, &plan, &|_| {}).await?;
-        let left = self.plan_copy(Some(&**target)).await?.objects;
+        let left = if plan.objects.is_empty() {
+            plan.objects
+        } else {
+            self.copy(target, &plan, &|_| {}).await?;
+            self.plan_copy(Some(&**target)).await?.objects
+        };
         if let Some(Listed { key, .. }) = left.first() {
             return Err(Error::damaged(format!("{key} did not arrive in {target}"))
                 .with_hint("run the same 'peat datastore setup <url>' again: it goes on where it stopped"));

@@ -1,7 +1,7 @@
 //! Where the protocol finds tree pages: bytes at hand, the caller's cache, then the store in few, coalesced reads.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -27,7 +27,7 @@ pub(super) struct Pages<'a> {
     ledger: &'a Ledger,
     cache: &'a dyn PageCache,
     /// Objects or their first bytes, from offset 0.
-    held: BTreeMap<Segment, Bytes>,
+    held: Arc<BTreeMap<Segment, Bytes>>,
     /// Records fetched ahead.
     fetched: Mutex<BTreeMap<Ref, Bytes>>,
     /// What was read along with them, by the place of the first byte: what lies between the pages of one level is, more
@@ -66,7 +66,12 @@ pub(super) fn slice(bytes: &Bytes, off: u64, len: u32) -> Option<Bytes> {
 
 impl<'a> Pages<'a> {
     pub(super) fn new(ledger: &'a Ledger, cache: &'a dyn PageCache) -> Self {
-        Self { ledger, cache, held: BTreeMap::new(), fetched: Mutex::default(), between: Mutex::default() }
+        Self::holding(ledger, cache, Arc::default())
+    }
+
+    /// With objects that are here already.
+    pub(super) fn holding(ledger: &'a Ledger, cache: &'a dyn PageCache, held: Arc<BTreeMap<Segment, Bytes>>) -> Self {
+        Self { ledger, cache, held, fetched: Mutex::default(), between: Mutex::default() }
     }
 
     /// Keeps the bytes of an entry, whole or from its start, near.
@@ -76,7 +81,7 @@ impl<'a> Pages<'a> {
 
     /// Keeps the bytes of an object, whole or from its start, near.
     pub(super) fn hold_object(&mut self, segment: Segment, bytes: Bytes) {
-        self.held.insert(segment, bytes);
+        Arc::make_mut(&mut self.held).insert(segment, bytes);
     }
 
     /// Bytes of a record in an object that is held.

@@ -10,6 +10,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use peat_objects::{List, Meta, Object, Pages, Range};
 use peat_types::{Error, Kind, Mutation, Result, Seq, Timestamp};
 
+use super::aside::aside;
 use super::{Follow, Ledger, key};
 use crate::format;
 use crate::model::{Entry, Mark, Ref, Segment, State, TxHead};
@@ -165,7 +166,8 @@ impl Ledger {
         let mut again = true;
         loop {
             let Some(object) = self.store.get(&key, Range::All).await? else { return Ok(None) };
-            match format::decode_entry(seq, &object.bytes) {
+            let body = object.bytes;
+            match aside(body.len(), move || format::decode_entry(seq, &body)).await? {
                 Ok(mut entry) => {
                     self.adopt(&mut entry.state)?;
                     self.noticed(&entry.state, &entry.txs, &object.meta);

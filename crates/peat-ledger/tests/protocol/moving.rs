@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use peat_ledger::{Commit, Ledger, Moved, NsInfo};
-use peat_objects::{Created, MemoryStore, Range, Store};
+use peat_ledger::{Commit, Ledger, Moved, NsInfo, Params, Prints};
+use peat_objects::{Created, MemoryStore, Metered, Op, Range, Store};
 use peat_types::{CloneId, InstanceId, Kind, LedgerId, Namespace, Seq};
 
 use super::bench::{Bench, env, log_key};
@@ -23,8 +23,8 @@ async fn moved(bench: &Bench, to: &Moved) -> (Arc<dyn Store>, MemoryStore, NsInf
     let memory = MemoryStore::new();
     let target: Arc<dyn Store> = Arc::new(memory.clone());
     let plan = bench.ledger.plan_copy(Some(&*target)).await.expect("plan");
-    bench.ledger.copy(&target, &plan, &|_| {}).await.expect("copy");
-    bench.ledger.check_copy(&target, &plan).await.expect("whole");
+    let (_, prints) = bench.ledger.copy(&target, &plan, &|_| {}).await.expect("copy");
+    bench.ledger.check_copy(&target, &plan, &prints).await.expect("whole");
     let info = bench.ledger.move_to(&target, to, "ann@home", &serde_json::Value::Null).await.expect("move");
     (target, memory, info)
 }
@@ -133,7 +133,7 @@ async fn a_damaged_object_is_not_copied_and_a_copy_that_lacks_something_is_not_o
         bench.ledger.copy(&target, &plan, &|_| {}).await.expect("copy");
         target.delete(key).await.expect("delete");
         assert_eq!(
-            bench.ledger.check_copy(&target, &plan).await.expect_err("not whole").kind(),
+            bench.ledger.check_copy(&target, &plan, &Prints::default()).await.expect_err("not whole").kind(),
             Kind::Damaged,
             "{key}"
         );
@@ -184,7 +184,7 @@ async fn of_two_ledgers_that_are_copied_to_one_place_the_second_leaves_nothing_t
         let (winner, loser, plan) = if first.is_ok() { (one.ledger, second, plan) } else { (two.ledger, first, late) };
         let error = loser.expect_err("one of them");
         assert_eq!((error.kind(), error.code()), (Kind::Conflict, "not_this_ledger"), "{error}");
-        winner.check_copy(&target, &plan).await.expect("whole, and nothing else");
+        winner.check_copy(&target, &plan, &Prints::default()).await.expect("whole, and nothing else");
         // Its repeated copy finds the place its own.
         let again = winner.plan_copy(Some(&*target)).await.expect("plan");
         assert!(again.objects.is_empty(), "{again:?}");
@@ -192,5 +192,77 @@ async fn of_two_ledgers_that_are_copied_to_one_place_the_second_leaves_nothing_t
         let mut keys: Vec<String> = plan.objects.iter().map(|object| object.key.clone()).collect();
         keys.push("ns.json".to_owned());
         assert!(memory.keys().iter().all(|key| keys.contains(key)), "{:?}", memory.keys());
+    }
+}
+
+/// Commits of some models, contents in entries and in packs, pages in both.
+async fn grown() -> Bench {
+    let mut bench = Bench::with(Params { inline_file: 2000, ..Params::default() }).await;
+    for n in 0..40_u8 {
+        if n == 25 {
+            checkpoint(&bench.ledger, &forced()).await;
+            sync(&mut bench).await;
+        }
+        let (name, big) = (format!("model/{}", n % 7), bench.env.random_bytes::<4000>());
+        bench.put(&name, &[(&format!("data/{n}"), &[n; 900]), (&format!("big/{n}"), &big)]).await;
+    }
+    bench
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_reads_and_writes_every_object_once_and_reads_it_once_where_it_is_then() {
+    let bench = grown().await;
+    let metered = Metered::new(Arc::new(MemoryStore::new()));
+    let target: Arc<dyn Store> = Arc::new(metered.clone());
+    let plan = bench.ledger.plan_copy(Some(&*target)).await.expect("plan");
+    let (objects, bytes) = (plan.objects.len() as u64, plan.bytes());
+    assert!(objects > 80, "42 entries and as many packs: {objects}");
+
+    let (here, there) = (bench.mark(), metered.meter().snapshot());
+    let (copied, prints) = bench.ledger.copy(&target, &plan, &|_| {}).await.expect("copy");
+    assert_eq!((copied.objects, copied.bytes), (objects, bytes));
+    assert_eq!(bench.used(&here), (objects, bytes));
+    let written = metered.meter().since(&there).total();
+    let claim = written.bytes_out - bytes;
+    assert_eq!((written.requests, written.bytes_in), (objects + 1, 0), "all of it, and the claim");
+    assert!(claim < 100, "{claim}");
+
+    let (here, there) = (bench.mark(), metered.meter().snapshot());
+    bench.ledger.check_copy(&target, &plan, &prints).await.expect("whole");
+    assert_eq!(bench.used(&here), (0, 0), "the old ledger is not read again");
+    let checked = metered.meter().since(&there);
+    // And `ns.json`, which is still the claim; where the log ends, and each folder.
+    assert_eq!((checked.of(Op::Get).requests, checked.of(Op::Get).bytes_in), (objects + 1, bytes + claim), "{checked}");
+    assert_eq!((checked.of(Op::List).requests, checked.total().bytes_out), (6, 0), "{checked}");
+
+    // Nothing came after it: closing, one look at what is there, opening.
+    let (here, there) = (bench.mark(), metered.meter().snapshot());
+    bench.ledger.move_to(&target, &to("memory:b"), "ann@home", &serde_json::Value::Null).await.expect("move");
+    let (closed, opened) = (bench.used(&here).0, metered.meter().since(&there).total().requests);
+    assert!(closed <= 12 && opened <= 4, "{closed} and {opened} requests");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_reads_as_other_bytes_than_were_copied_is_not_opened() {
+    let bench = grown().await;
+    for key in bench.memory.keys().into_iter().filter(|key| key != "ns.json") {
+        let memory = MemoryStore::new();
+        let target: Arc<dyn Store> = Arc::new(memory.clone());
+        let plan = bench.ledger.plan_copy(Some(&*target)).await.expect("plan");
+        let (_, prints) = bench.ledger.copy(&target, &plan, &|_| {}).await.expect("copy");
+        let whole = memory.get(&key, Range::All).await.expect("get").expect("there").bytes;
+        let mut bad = whole.to_vec();
+        let middle = bad.len() / 2;
+        bad[middle] ^= 1;
+        memory.put(&key, bad.clone().into()).await.expect("put");
+        let error = bench.ledger.check_copy(&target, &plan, &prints).await.expect_err("not what was copied");
+        assert_eq!(error.kind(), Kind::Damaged, "{key}");
+        assert!(error.to_string().contains(&key), "{error}");
+        // So is one that somebody else left there, which is not copied again.
+        let again = bench.ledger.plan_copy(Some(&*target)).await;
+        let Ok(again) = again else { continue };
+        assert!(again.objects.is_empty(), "its size is right");
+        let error = bench.ledger.check_copy(&target, &again, &Prints::default()).await.expect_err("damaged");
+        assert!(error.to_string().contains(&key), "{error}");
     }
 }

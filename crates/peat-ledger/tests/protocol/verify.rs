@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use peat_ledger::{Flaw, LogQuery, Params, State, format};
-use peat_objects::{Range, Store};
+use peat_objects::{Op, Range, Store};
 use peat_types::{CloneId, EntryId, InstanceId, PackId, Seq, TxId, Unit};
 
 use super::bench::{Bench, RawPages, log_key};
@@ -17,6 +17,24 @@ async fn sound() -> Bench {
             .await;
     }
     bench
+}
+
+/// However the tables of units lie in it: whole entries, and packs of pages.
+#[tokio::test(start_paused = true)]
+async fn every_entry_and_every_pack_of_pages_is_read_once() {
+    let mut bench = sound().await;
+    checkpoint(&bench.ledger, &forced()).await;
+    sync(&mut bench).await;
+    for n in 0..30_u8 {
+        bench.put(&format!("model/{}", n % 9), &[(&format!("data/late-{n}"), &[n; 900])]).await;
+    }
+    let mark = bench.mark();
+    let verified = bench.ledger.verify(false).await.expect("verified");
+    assert!(verified.findings.is_empty(), "{:?}", verified.findings);
+    assert_eq!(verified.entries, 38);
+    let used = bench.metered.meter().since(&mark);
+    let gets = |of: &str| used.sum(|op, segment| op == Op::Get && segment == of).requests;
+    assert_eq!((gets("log"), gets("pack"), gets("ns.json")), (38, 1, 1), "{used}");
 }
 
 async fn findings(bench: &Bench, deep: bool) -> Vec<Flaw> {

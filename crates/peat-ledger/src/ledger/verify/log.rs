@@ -46,30 +46,32 @@ impl Check<'_> {
             );
         }
         let head = match ledger.entry(newest).await {
-            Ok(entry) => entry.ok_or_else(|| ledger.missing(newest))?.state,
+            Ok(entry) => entry.ok_or_else(|| ledger.missing(newest))?,
             Err(error) => {
                 self.note(Flaw::new(key::log(newest), "", RESTORE), error)?;
                 return Ok(None);
             }
         };
-        let keep = head.root.keep;
+        let keep = head.state.root.keep;
         for missing in (keep.0..newest.0).map(Seq).filter(|seq| !seqs.contains(seq)) {
             self.whole = false;
             self.find(key::log(missing), "is missing although later entries exist", RESTORE);
         }
         if self.depth > Depth::Names {
-            self.entries(seqs.range(keep..).copied().collect(), &head).await?;
+            self.entries(seqs.range(keep..newest).copied().collect(), &head).await?;
         }
-        Ok(Some(head))
+        Ok(Some(head.state))
     }
 
-    async fn entries(&mut self, seqs: Vec<Seq>, head: &State) -> Result<()> {
+    /// The entries `before` the newest, and that.
+    async fn entries(&mut self, before: Vec<Seq>, head: &Entry) -> Result<()> {
         let ledger = self.ledger;
         let mut last: Option<Entry> = None;
         // Bytes of the sections of each entry.
         let mut sections = BTreeMap::new();
-        let reads = seqs.into_iter().map(|seq| async move { (seq, ledger.entry(seq).await) });
-        let mut reads = stream::iter(reads).buffered(PARALLEL);
+        let reads = before.into_iter().map(|seq| async move { (seq, ledger.entry(seq).await) });
+        let newest = stream::iter([(head.state.seq, Ok(Some(head.clone())))]);
+        let mut reads = stream::iter(reads).buffered(PARALLEL).chain(newest);
         while let Some((seq, read)) = reads.next().await {
             self.out.entries += 1;
             let entry = match read {
@@ -81,13 +83,18 @@ impl Check<'_> {
                 }
                 Err(error) => {
                     self.whole = false;
-                    let remedy = if seq == head.seq { STOP } else { RESTORE };
-                    self.note(Flaw::new(key::log(seq), "", remedy), error)?;
+                    self.note(Flaw::new(key::log(seq), "", RESTORE), error)?;
                     last = None;
                     continue;
                 }
             };
             sections.insert(seq, entry.txs.iter().fold(0, |sum: u64, tx| sum.saturating_add(tx.len)));
+            if self.prints.and_then(|prints| prints.get(&Segment::Log(seq))).is_some_and(|it| it != entry.state.hash) {
+                self.find(key::log(seq), "is not the entry that was copied", RESTORE);
+            }
+            if seq >= head.state.root.minlog {
+                self.hold(Segment::Log(seq), &entry.body);
+            }
             self.step(last.as_ref(), &entry, &sections);
             for unit in entry.txs.iter().flat_map(|tx| &tx.units) {
                 self.changed.insert(unit.unit.clone(), Changed { seq, row: unit.row.clone() });

@@ -6,11 +6,15 @@ mod names;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use bytes::Bytes;
 use peat_types::{Error, Kind, Result, Seq, Unit};
 
 use super::Ledger;
 use super::log as listing;
+use super::moving::Prints;
+use super::pages::{NoCache, Pages};
 use crate::model::{Segment, UnitRow};
 
 pub(crate) use flaw::Sums;
@@ -37,6 +41,10 @@ pub struct Verified {
     pub orphans: Vec<Orphan>,
 }
 
+/// Bytes that are kept of objects which were read whole, for the pages in them that are needed later. What is due for a
+/// checkpoint is less.
+const HELD: usize = 48 << 20;
+
 /// How hard to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Depth {
@@ -57,6 +65,11 @@ struct Changed {
 struct Check<'a> {
     ledger: &'a Ledger,
     depth: Depth,
+    /// Of a copy, all of which is read: what was copied.
+    prints: Option<&'a Prints>,
+    /// Sound objects that may hold pages of the newest state, and how many more bytes of such may be kept.
+    held: Arc<BTreeMap<Segment, Bytes>>,
+    room: usize,
     out: Verified,
     /// Sizes of all objects that others may point into.
     sizes: BTreeMap<Segment, u64>,
@@ -71,10 +84,14 @@ struct Check<'a> {
     torn: BTreeSet<Segment>,
 }
 
-pub(super) async fn verify(ledger: &Ledger, depth: Depth) -> Result<Verified> {
+/// `prints` are those of a copy that was just made.
+pub(super) async fn verify(ledger: &Ledger, depth: Depth, prints: Option<&Prints>) -> Result<Verified> {
     let mut check = Check {
         ledger,
         depth,
+        prints,
+        held: Arc::default(),
+        room: HELD,
         out: Verified::default(),
         sizes: BTreeMap::new(),
         changed: BTreeMap::new(),
@@ -85,6 +102,9 @@ pub(super) async fn verify(ledger: &Ledger, depth: Depth) -> Result<Verified> {
     };
     let Some(head) = check.log().await? else { return Ok(check.out) };
     let Some(packs) = check.packs(&head).await? else { return Ok(check.out) };
+    if depth > Depth::Names {
+        check.whole(&packs).await?;
+    }
     check.leftovers(&head, &packs).await?;
     if depth == Depth::Names {
         return Ok(check.out);
@@ -101,7 +121,20 @@ pub(super) async fn verify(ledger: &Ledger, depth: Depth) -> Result<Verified> {
     Ok(check.out)
 }
 
-impl Check<'_> {
+impl<'a> Check<'a> {
+    /// Where pages are looked for: first in what is held.
+    fn source(&self) -> Pages<'a> {
+        Pages::holding(self.ledger, &NoCache, self.held.clone())
+    }
+
+    /// Keeps a sound object for its pages, while there is room.
+    fn hold(&mut self, at: Segment, bytes: &Bytes) {
+        if let Some(room) = self.room.checked_sub(bytes.len()) {
+            self.room = room;
+            Arc::make_mut(&mut self.held).insert(at, bytes.clone());
+        }
+    }
+
     fn find(&mut self, object: impl Into<String>, what: impl Into<String>, remedy: impl Into<String>) {
         self.out.findings.push(Flaw::new(object, what, remedy));
     }

@@ -1,8 +1,10 @@
 //! L1 and L2: everything that a state leads to is there and adds up, and every content has its hash.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use futures::StreamExt;
+use bytes::Bytes;
+use futures::stream::{self, Stream, StreamExt};
 use peat_types::{ItemPath, Result, Seq, Unit};
 use setsum::Setsum;
 
@@ -11,21 +13,33 @@ use super::names::PackTable;
 use super::{Check, Depth};
 use crate::format::page::TreeKind;
 use crate::format::row::{read_unit_key, read_unit_value};
-use crate::format::tree::{Hole, salvage};
+use crate::format::tree::{Hole, Salvaged, salvage, salvage_all};
 use crate::format::{self, PageSource};
+use crate::ledger::aside::aside;
 use crate::ledger::pages::{NoCache, Pages};
-use crate::ledger::{contents, key};
+use crate::ledger::{Ledger, contents, key};
 use crate::model::{FileRow, Rank, Ref, Segment, State, UnitRow};
 
-/// Units whose tables are read together.
-const TOGETHER: usize = 512;
+/// Rows of the tables that are read together, some 10 MiB in memory, where not all of them belong to one unit; and how
+/// many times that: while one is looked at the next one is read.
+const TOGETHER: u64 = 32 << 10;
+const BATCHES: usize = 2;
+/// About so many bytes of a page become one row.
+const ROW: usize = 64;
 /// Contents read and hashed together.
 const BATCH: u64 = 32 << 20;
 
 const DEFECT: &str =
     "report this as a defect, with what 'peat ledger cat <key>' shows of it; contents are not concerned";
 
-type Files = Vec<(Rank, ItemPath, FileRow)>;
+/// The table of a unit as far as it can be read: its files and the sum over them when there are no holes.
+#[derive(Default)]
+struct ReadTable {
+    holes: Vec<Hole>,
+    places: BTreeSet<Ref>,
+    files: Vec<(Rank, ItemPath, FileRow)>,
+    sum: Setsum,
+}
 
 /// Packs that may be relied on; none where the table of them cannot be read.
 type Live<'a> = Option<&'a BTreeSet<Segment>>;
@@ -43,7 +57,7 @@ enum Table {
 impl<'a> Check<'a> {
     /// Key of the object that holds the first page of a tree which cannot be read.
     pub(super) async fn bad_page(&self, root: Option<Ref>) -> Option<String> {
-        let pages = Pages::new(self.ledger, &NoCache);
+        let pages = self.source();
         let mut open: Vec<Ref> = root.into_iter().collect();
         while let Some(at) = open.pop() {
             match pages.page(&at).await.and_then(|record| format::page_children(&record, &at)) {
@@ -77,7 +91,7 @@ impl<'a> Check<'a> {
     /// Everything below the newest state. `None` when a newer version wrote it.
     pub(super) async fn head(&mut self, head: &State, packs: &PackTable) -> Result<Option<()>> {
         let object = key::log(head.seq);
-        let pages = Pages::new(self.ledger, &NoCache);
+        let pages = self.source();
         let read = salvage(head.root.directory.as_ref(), TreeKind::Directory, &pages).await.and_then(|read| {
             let row = |(key, value): &(Vec<u8>, _)| Ok((read_unit_key(key)?, read_unit_value(value)?));
             let rows = read.rows.iter().map(row).collect::<Result<Vec<(Unit, UnitRow)>>>()?;
@@ -103,10 +117,10 @@ impl<'a> Check<'a> {
         let mut sound = (0, 0, 0, Setsum::default());
         let mut units = BTreeMap::new();
         let mut complete = true;
-        for some in rows.chunks(TOGETHER) {
-            let pages = self.ahead(some).await;
-            for (unit, row) in some {
-                match self.unit(unit, row, live, &pages).await? {
+        let mut tables = self.tables(&rows);
+        while let Some(read) = tables.next().await {
+            for ((unit, row), read) in read? {
+                match self.unit(unit, row, live, read).await? {
                     Table::Sound(files, bytes, sum) => {
                         sound = (sound.0 + 1, sound.1 + files, sound.2 + bytes, sound.3 + sum);
                     }
@@ -176,26 +190,9 @@ impl<'a> Check<'a> {
         unit: &Unit,
         row: &UnitRow,
         (head, live): (&State, Live<'_>),
-        pages: &Pages<'_>,
+        read: Result<ReadTable>,
     ) -> Result<Table> {
-        let read = match salvage(row.table.as_ref(), TreeKind::Table, pages).await {
-            Ok(read) if read.holes.is_empty() => match format::table(row, pages).await {
-                Ok(table) => Ok((table, read.pages)),
-                Err(error) => Err(error),
-            },
-            Ok(read) => {
-                self.pages.extend(read.pages.iter().map(|at| at.segment));
-                for hole in read.holes {
-                    self.torn.insert(hole.at.segment);
-                    let what = format!("holds a part of the table of a model: {}", hole.why);
-                    let flaw = Flaw::new(key::segment(hole.at.segment), what, BUILD_AGAIN);
-                    self.out.findings.push(flaw.of(unit));
-                }
-                return Ok(Table::Torn);
-            }
-            Err(error) => Err(error),
-        };
-        let (table, places) = match read {
+        let ReadTable { holes, places, files: table, sum } = match read {
             Ok(read) => read,
             Err(error) => {
                 self.pages.extend(row.table.map(|at| at.segment));
@@ -204,17 +201,24 @@ impl<'a> Check<'a> {
                 return Ok(Table::Wrong);
             }
         };
+        self.pages.extend(places.iter().map(|at| at.segment));
+        if !holes.is_empty() {
+            for hole in holes {
+                self.torn.insert(hole.at.segment);
+                let what = format!("holds a part of the table of a model: {}", hole.why);
+                let flaw = Flaw::new(key::segment(hole.at.segment), what, BUILD_AGAIN);
+                self.out.findings.push(flaw.of(unit));
+            }
+            return Ok(Table::Torn);
+        }
         for at in &places {
-            self.pages.insert(at.segment);
             if let Err(what) = self.stays(at, head, live) {
                 let flaw = Flaw::new(key::segment(at.segment), format!("{what} by the table of a model"), RESTORE);
                 self.out.findings.push(flaw.of(unit));
             }
         }
-        let mut sum = Setsum::default();
         let mut sound = Vec::new();
         for (_, path, file) in &table {
-            sum += format::setsum_of(unit, path, file);
             for piece in Broken::pieces(unit, path, file) {
                 self.blocks.insert(piece.at.block.segment);
                 match self.stays(&piece.at.block, head, live) {
@@ -247,13 +251,11 @@ impl<'a> Check<'a> {
         self.out.broken.push(piece);
     }
 
-    /// Pages of the tables of some units, read together. What cannot be read fails again, and is named, with its unit.
-    async fn ahead(&self, units: &[(Unit, UnitRow)]) -> Pages<'a> {
-        let pages = Pages::new(self.ledger, &NoCache);
-        if let Err(error) = pages.prefetch_trees(units.iter().filter_map(|(_, row)| row.table).collect()).await {
-            tracing::debug!(%error, "the tables are read one by one");
-        }
-        pages
+    /// The tables of units, in batches.
+    fn tables<'b>(&self, units: &'b [(Unit, UnitRow)]) -> impl Stream<Item = Result<Vec<Read<'b>>>> + use<'a, 'b> {
+        let reads: Vec<_> =
+            batches(units).into_iter().map(|some| read_tables(self.ledger, self.held.clone(), some)).collect();
+        stream::iter(reads).buffered(BATCHES)
     }
 
     /// Whether everything that an older state which is kept refers to is there.
@@ -264,28 +266,31 @@ impl<'a> Check<'a> {
             // Named by the look at the log.
             return Ok(());
         };
-        let rows = match Pages::new(self.ledger, &NoCache).directory(&entry.state).await {
+        let rows = match self.source().directory(&entry.state).await {
             Ok(rows) => rows,
             Err(error) => {
                 let bad = self.bad_page(entry.state.root.directory).await.unwrap_or(object);
                 return self.note(past(bad, String::new()), error);
             }
         };
-        for some in rows.chunks(TOGETHER) {
-            let pages = self.ahead(some).await;
-            for (unit, row) in some {
-                match table(row, &pages).await {
-                    Ok((table, places)) => {
-                        let blocks = table.iter().flat_map(|(_, _, file)| file.content.blocks());
+        let mut tables = self.tables(&rows);
+        while let Some(read) = tables.next().await {
+            for ((unit, row), read) in read? {
+                match read {
+                    Ok(ReadTable { holes, places, files, .. }) => {
+                        let blocks = files.iter().flat_map(|(_, _, file)| file.content.blocks());
                         let wrong = |at: Ref| self.resolves(&at).err().map(|what| (at.segment, what));
                         let wrong: BTreeSet<_> = blocks.chain(places).filter_map(wrong).collect();
                         for (segment, what) in wrong {
                             let what = format!("{what}; the state of entry {seq} needs it");
                             self.out.findings.push(past(key::segment(segment), what).of(unit));
                         }
+                        for hole in holes {
+                            self.out.findings.push(past(key::segment(hole.at.segment), hole.why).of(unit));
+                        }
                     }
                     Err(error) => {
-                        let bad = self.bad_page(row.table).await.unwrap_or_else(|| object.clone());
+                        let bad = row.table.map_or_else(|| object.clone(), |at| key::segment(at.segment));
                         self.note(past(bad, String::new()).of(unit), error)?;
                     }
                 }
@@ -335,16 +340,46 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Files of a unit, and where the pages lie that say so.
-async fn table(row: &UnitRow, pages: &Pages<'_>) -> Result<(Files, BTreeSet<Ref>)> {
-    let (mut places, mut level) = (BTreeSet::new(), Vec::from_iter(row.table));
-    while !level.is_empty() {
-        let mut below = Vec::new();
-        for at in &level {
-            below.extend(format::page_children(&pages.page(at).await?, at)?);
+/// Units whose tables are read together: many, or one that is large.
+fn batches(units: &[(Unit, UnitRow)]) -> Vec<&[(Unit, UnitRow)]> {
+    let (mut out, mut from, mut rows) = (Vec::new(), 0, 0_u64);
+    for (at, (_, row)) in units.iter().enumerate() {
+        // A table has a page at least.
+        let more = row.files.saturating_add(8);
+        if at > from && rows.saturating_add(more) > TOGETHER {
+            out.push(&units[from..at]);
+            (from, rows) = (at, 0);
         }
-        places.extend(level);
-        level = below;
+        rows = rows.saturating_add(more);
     }
-    Ok((format::table(row, pages).await?, places))
+    out.extend(Some(&units[from..]).filter(|rest| !rest.is_empty()));
+    out
+}
+
+/// A unit, and its table as it was read.
+type Read<'a> = (&'a (Unit, UnitRow), Result<ReadTable>);
+
+/// Reads the tables of some units, neighbours together, and adds them up on another thread.
+async fn read_tables<'b>(
+    ledger: &Ledger,
+    held: Arc<BTreeMap<Segment, Bytes>>,
+    units: &'b [(Unit, UnitRow)],
+) -> Result<Vec<Read<'b>>> {
+    let pages = Pages::holding(ledger, &NoCache, held);
+    let roots: Vec<Option<Ref>> = units.iter().map(|(_, row)| row.table).collect();
+    let read = salvage_all(&roots, TreeKind::Table, &pages).await?;
+    let rows: usize = read.iter().flatten().map(|table| table.rows.len()).sum();
+    let names: Vec<Unit> = units.iter().map(|(unit, _)| unit.clone()).collect();
+    let add_up = move || names.iter().zip(read).map(|(unit, read)| understand(unit, read?)).collect::<Vec<_>>();
+    Ok(units.iter().zip(aside(rows * ROW, add_up).await?).collect())
+}
+
+fn understand(unit: &Unit, Salvaged { rows, holes, pages }: Salvaged) -> Result<ReadTable> {
+    let mut read = ReadTable { holes, places: pages, ..ReadTable::default() };
+    if read.holes.is_empty() {
+        read.files = format::files(&rows)?;
+        let sums = read.files.iter().map(|(_, path, file)| format::setsum_of(unit, path, file));
+        read.sum = sums.fold(Setsum::default(), |sum, one| sum + one);
+    }
+    Ok(read)
 }
