@@ -26,6 +26,8 @@ pub(crate) struct Held {
     /// Packs that only older states refer to.
     pub(crate) dropped_contents: u64,
     pub(crate) dropped_pages: u64,
+    /// How many packs of contents, and of pages, the newest state refers to.
+    pub(crate) live_packs: (u64, u64),
 }
 
 /// Bytes that have to be there.
@@ -166,6 +168,8 @@ pub(crate) async fn held(store: &dyn Store, head: &State) -> std::result::Result
             (true, true) => &mut held.dropped_pages,
         };
         *of += row.size;
+        held.live_packs.0 += u64::from(!dropped && !row.metadata);
+        held.live_packs.1 += u64::from(!dropped && row.metadata);
     }
     Ok(held)
 }

@@ -54,6 +54,8 @@ pub(crate) struct Year {
 /// 2026-01-01T00:00:00Z.
 const START: i64 = 1_767_225_600_000;
 const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Most requests of a fresh clone, in full and lazily: what the design allows for a namespace of this size.
+const CLONE: (u64, u64) = (200, 150);
 const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Time passes only when somebody says so, or sleeps.
@@ -157,6 +159,9 @@ async fn simulate(year: &Year) -> Result<String, Failure> {
         return Err(
             format!("{text}\nthe bucket holds {ratio:.2} times what it has to, {} is allowed", year.bound).into()
         );
+    }
+    if full.requests > CLONE.0 || lazy.requests > CLONE.1 {
+        return Err(format!("{text}\na fresh clone may take {} requests, a lazy one {}", CLONE.0, CLONE.1).into());
     }
     Ok(text)
 }
@@ -337,6 +342,10 @@ impl Team {
             ("of it entries", megabytes(held.log)),
             ("of it packs of contents: live, dropped", both(held.contents, held.dropped_contents)),
             ("of it packs of pages: live, dropped", both(held.pages, held.dropped_pages)),
+            (
+                "live packs of contents, of pages; entries since the last checkpoint",
+                since(&self.state, held.live_packs),
+            ),
             ("ratio of the bucket to live and retained", format!("{ratio:.2}")),
             ("fresh full clone", format!("{} requests, {}", full.requests, megabytes(full.bytes_in))),
             ("fresh lazy clone", format!("{} requests, {}", lazy.requests, megabytes(lazy.bytes_in))),
@@ -409,6 +418,10 @@ fn text(env: &Env, head: &str, size: usize) -> String {
         let _ = writeln!(text, "item: {noise} state: available");
     }
     text
+}
+
+fn since(state: &State, (contents, pages): (u64, u64)) -> String {
+    format!("{contents}, {pages}; {}", Tail::of(state).entries)
 }
 
 #[allow(clippy::cast_precision_loss)] // for people

@@ -54,6 +54,7 @@ use self::local::Local;
 pub use self::local::Together;
 pub use self::neighbours::{Held, Neighbours, News, Turn};
 use self::pages::Pages;
+pub use self::tables::Tables;
 pub use self::upload::{Pieces, Stored, StoredPiece};
 pub use self::verify::{Broken, Flaw, Lost, Orphan, Verified};
 use crate::model::{Beat, Draft, Entry, FileRow, Mark, NsInfo, PageCache, Params, Rank, State, TxHead, UnitRow};
@@ -326,13 +327,24 @@ impl Ledger {
         self.read_from(state.root.directory, read).await
     }
 
-    /// All files of units; pages that are missing from the cache are fetched in few, coalesced reads.
+    /// Fetches the tables of many units; pages that are missing from the cache come in few, coalesced reads, and are held
+    /// until the result is dropped: some 90 bytes per file.
+    pub async fn tables_ahead<'a>(&'a self, rows: &[&UnitRow], cache: &'a dyn PageCache) -> Result<Tables<'a>> {
+        Box::pin(Tables::ahead(self, rows, cache)).await
+    }
+
+    /// All files of units, fetched as by [`Ledger::tables_ahead`].
     pub async fn tables(
         &self,
         rows: &[&UnitRow],
         cache: &dyn PageCache,
     ) -> Result<Vec<Vec<(Rank, ItemPath, FileRow)>>> {
-        Box::pin(tables::tables(self, rows, cache)).await
+        let tables = self.tables_ahead(rows, cache).await?;
+        let mut out = Vec::with_capacity(rows.len());
+        for row in rows {
+            out.push(tables.files(row).await?);
+        }
+        Ok(out)
     }
 
     /// Contents of rows, in order, verified; reads are coalesced. `at_hand` are entries whose bytes are here already.

@@ -11,7 +11,7 @@ pub use ledger::{
     Again, Broken, Built, Checkpoint, Checkpointing, Collected, Collecting, Commit, Copied, Copies, CopyPlan, Dead,
     Doomed, Flaw, Follow, GcPlan, Held, Kept, KnownUnit, Ledger, LogLine, LogPage, LogQuery, Lost, MendPlan, Mended,
     Mending, Neighbours, NewLedger, News, ObjectKind, Orphan, Page, Past, Piece, Pieces, Pin, Prints, PurgePlan,
-    Purged, Purging, Rebuild, Scoped, Stored, StoredPiece, Tail, Together, Turn, UnitDiff, Verified,
+    Purged, Purging, Rebuild, Scoped, Stored, StoredPiece, Tables, Tail, Together, Turn, UnitDiff, Verified,
 };
 pub use model::{
     Ancestor, Beat, Claim, Content, ContentRef, Draft, DraftUnit, Entry, FileRow, Guard, Lease, Mark, Moved,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use peat_ledger::{Entry, Follow, Ledger, Ref, Segment, State, UnitRow};
+use peat_ledger::{Entry, Follow, Ledger, Ref, Segment, State, Tables, UnitRow};
 use peat_types::{Result, Seq, Unit};
 
 use super::AtHand;
@@ -14,8 +14,11 @@ use crate::{Pulled, Scope};
 
 /// Times a pull starts over because what it read was cleared away meanwhile.
 const RETRIES: u32 = 3;
-/// Files of one batch of unit tables: what is in memory at once.
+/// Files of one batch of unit tables: what is decoded at once.
 const BATCH_FILES: u64 = 20_000;
+/// Files of the unit tables whose pages are fetched together: each such round asks every pack of pages, so few rounds make
+/// few requests; some 20 MB in memory.
+const AHEAD_FILES: u64 = 10 * BATCH_FILES;
 
 impl Inner {
     pub(crate) async fn pull(&self, scope: &Scope) -> Result<Pulled> {
@@ -169,33 +172,26 @@ impl Inner {
         let mut applied = Applied::default();
         let mut rest = &changed[..];
         while !rest.is_empty() {
-            let (batch, after) = rest.split_at(batch_len(rest));
+            let (mut ahead, after) = rest.split_at(batch_len(rest, AHEAD_FILES));
             rest = after;
-            let tables = self.tables(batch).await?;
-            self.env.step("pull.batch").await;
-            applied.items += self.db.write(|tx| {
-                tables.iter().try_fold(0, |sum, table| {
-                    Ok(sum + db::apply_table(tx, table, state.seq, &LeaseBytes::new())?.items)
-                })
-            })?;
+            let fetched = self.ledger.tables_ahead(&present(ahead), &self.db).await?;
+            while !ahead.is_empty() {
+                let (batch, after) = ahead.split_at(batch_len(ahead, BATCH_FILES));
+                ahead = after;
+                let tables = new_tables(&fetched, batch).await?;
+                self.env.step("pull.batch").await;
+                applied.items += self.db.write(|tx| {
+                    tables.iter().try_fold(0, |sum, table| {
+                        Ok(sum + db::apply_table(tx, table, state.seq, &LeaseBytes::new())?.items)
+                    })
+                })?;
+            }
         }
         self.db.write(|tx| {
             db::set_head(tx, &NewHead { state, at, listed, mine: false })?;
             db::set_position(tx, state)
         })?;
         Ok((applied, entries))
-    }
-
-    async fn tables(&self, units: &[(Unit, Option<UnitRow>)]) -> Result<Vec<NewTable>> {
-        let rows: Vec<&UnitRow> = units.iter().filter_map(|(_, row)| row.as_ref()).collect();
-        let mut tables = self.ledger.tables(&rows, &self.db).await?.into_iter();
-        Ok(units
-            .iter()
-            .map(|(unit, row)| {
-                let files = row.as_ref().and_then(|_| tables.next()).unwrap_or_default();
-                NewTable { unit: unit.clone(), row: row.clone(), files: Some(files) }
-            })
-            .collect())
     }
 
     async fn pull_units(&self, units: &[Unit], list: bool) -> Result<Pulled> {
@@ -246,7 +242,8 @@ impl Inner {
                 changed.push((unit, row));
             }
         }
-        let mut tables = self.tables(&changed).await?;
+        let fetched = self.ledger.tables_ahead(&present(&changed), &self.db).await?;
+        let mut tables = new_tables(&fetched, &changed).await?;
         let same: BTreeSet<&Unit> = changed.iter().map(|(unit, _)| unit).collect();
         for unit in units.iter().filter(|unit| !same.contains(unit)) {
             tables.push(NewTable { unit: unit.clone(), row: None, files: None });
@@ -262,12 +259,28 @@ impl Inner {
     }
 }
 
-/// How many of the first units make one batch: at least one.
-fn batch_len(units: &[(Unit, Option<UnitRow>)]) -> usize {
+fn present(units: &[(Unit, Option<UnitRow>)]) -> Vec<&UnitRow> {
+    units.iter().filter_map(|(_, row)| row.as_ref()).collect()
+}
+
+async fn new_tables(fetched: &Tables<'_>, units: &[(Unit, Option<UnitRow>)]) -> Result<Vec<NewTable>> {
+    let mut tables = Vec::with_capacity(units.len());
+    for (unit, row) in units {
+        let files = match row {
+            Some(row) => fetched.files(row).await?,
+            None => Vec::new(),
+        };
+        tables.push(NewTable { unit: unit.clone(), row: row.clone(), files: Some(files) });
+    }
+    Ok(tables)
+}
+
+/// How many of the first units have `most` files together: at least one.
+fn batch_len(units: &[(Unit, Option<UnitRow>)], most: u64) -> usize {
     let mut files = 0;
     let fits = units.iter().take_while(|(_, row)| {
         files += row.as_ref().map_or(1, |row| row.files.max(1));
-        files <= BATCH_FILES
+        files <= most
     });
     fits.count().max(1)
 }

@@ -237,6 +237,7 @@ pub struct Machine {
     pub env: Env,
 }
 
+#[derive(Clone)]
 pub struct Opening {
     pub hydration: Hydration,
     pub durability: Durability,

@@ -8,20 +8,28 @@ use crate::format::relocate::Moves;
 use crate::format::{self, PageSource};
 use crate::model::{FileRow, PageCache, Rank, Ref, State, UnitRow};
 
-pub(super) async fn tables(
-    ledger: &Ledger,
-    rows: &[&UnitRow],
-    cache: &dyn PageCache,
-) -> Result<Vec<Vec<(Rank, ItemPath, FileRow)>>> {
-    let pages = Pages::new(ledger, cache);
-    let roots: Vec<Ref> = rows.iter().filter_map(|row| row.table).collect();
-    let lowest = roots.iter().min().copied();
-    ledger.read_from(lowest, pages.prefetch_trees(roots).await).await?;
-    let mut out = Vec::with_capacity(rows.len());
-    for row in rows {
-        out.push(ledger.read_from(row.table, format::table(row, &pages).await).await?);
+/// Tables of units whose pages were fetched together, to be taken one by one.
+pub struct Tables<'a> {
+    ledger: &'a Ledger,
+    pages: Pages<'a>,
+}
+
+impl<'a> Tables<'a> {
+    pub(super) async fn ahead(ledger: &'a Ledger, rows: &[&UnitRow], cache: &'a dyn PageCache) -> Result<Self> {
+        let pages = Pages::new(ledger, cache);
+        let roots: Vec<Ref> = rows.iter().filter_map(|row| row.table).collect();
+        let lowest = roots.iter().min().copied();
+        ledger.read_from(lowest, pages.prefetch_trees(roots).await).await?;
+        Ok(Self { ledger, pages })
     }
-    Ok(out)
+
+    /// All files of a unit, by rank and path.
+    ///
+    /// # Errors
+    /// As [`Ledger::tables`].
+    pub async fn files(&self, row: &UnitRow) -> Result<Vec<(Rank, ItemPath, FileRow)>> {
+        self.ledger.read_from(row.table, format::table(row, &self.pages).await).await
+    }
 }
 
 impl Pages<'_> {

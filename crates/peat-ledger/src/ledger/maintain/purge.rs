@@ -13,7 +13,7 @@ use super::collect::{Judge, not_pinned, raise};
 use super::{Checkpoint, Checkpointing, Collected, Doomed};
 use crate::format;
 use crate::ledger::pages::{NoCache, Pages, fetch};
-use crate::ledger::{Again, Commit, Ledger, contents, key, log, tables};
+use crate::ledger::{Again, Commit, Ledger, Tables, contents, key, log};
 use crate::model::{Content, Draft, DraftUnit, FileRow, NewContent, Op, OpRecord, Rank, Ref, Segment, State, TxKind};
 
 /// Units whose tables are read together.
@@ -181,9 +181,10 @@ async fn look(ledger: &Ledger, what: &Purging) -> Result<Present> {
     let (mut targets, mut others) = (Vec::new(), Vec::new());
     for (n, batch) in directory.chunks(UNITS).enumerate() {
         let rows: Vec<_> = batch.iter().map(|(_, row)| row).collect();
-        for (m, table) in tables::tables(ledger, &rows, &NoCache).await?.into_iter().enumerate() {
+        let tables = Tables::ahead(ledger, &rows, &NoCache).await?;
+        for (m, row) in rows.into_iter().enumerate() {
             let unit = n * UNITS + m;
-            for (rank, path, row) in table {
+            for (rank, path, row) in tables.files(row).await? {
                 let target = units[unit].0 == what.unit && what.meets(&path);
                 let rows = if target { &mut targets } else { &mut others };
                 rows.push(Row { unit, path, rank, row });
