@@ -304,7 +304,7 @@ async fn what_a_killed_pull_brought_is_not_fetched_again() {
 }
 
 /// One content of 16 parts, in a file.
-fn large_file(world: &World) -> (bytes::Bytes, Source) {
+fn large_file(world: &World) -> (Bytes, Source) {
     let large = noise(9, 1_000_003);
     std::fs::create_dir_all(world.dir("source")).unwrap();
     let file = world.dir("source").join("large");

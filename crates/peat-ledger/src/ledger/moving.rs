@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::try_join;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use peat_objects::{List, Listed, Pages, Range, Store};

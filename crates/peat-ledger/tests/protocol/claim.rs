@@ -28,8 +28,8 @@ fn from_afar(memory: &MemoryStore, seed: u64) -> Arc<dyn Store> {
 /// All of a move, planned when nothing was there yet.
 async fn carry(ledger: &Ledger, target: &Arc<dyn Store>, to: &Moved) -> Result<NsInfo> {
     let plan = ledger.plan_copy(None).await?;
-    ledger.copy(target, &plan, &|_| {}).await?;
-    ledger.check_copy(target, &plan).await?;
+    let (_, prints) = ledger.copy(target, &plan, &|_| {}).await?;
+    ledger.check_copy(target, &plan, &prints).await?;
     ledger.move_to(target, to, "ann@home", &Value::Null).await
 }
 
