@@ -48,12 +48,13 @@ impl ItemPath {
 
 fn reserved_on_windows(segment: &str) -> bool {
     let stem = segment.split('.').next().unwrap_or_default().trim_end();
-    let upper = stem.to_ascii_uppercase();
-    if matches!(upper.as_str(), "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$") {
+    let is = |name: &str| stem.eq_ignore_ascii_case(name);
+    if ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"].into_iter().any(is) {
         return true;
     }
-    let Some(digit) = upper.strip_prefix("COM").or_else(|| upper.strip_prefix("LPT")) else { return false };
-    matches!(digit, "0" | "1" | "2" | "3" | "4" | "5" | "6" | "7" | "8" | "9" | "¹" | "²" | "³")
+    let Some((port, digit)) = stem.split_at_checked(3) else { return false };
+    let is_port = port.eq_ignore_ascii_case("COM") || port.eq_ignore_ascii_case("LPT");
+    is_port && matches!(digit, "0" | "1" | "2" | "3" | "4" | "5" | "6" | "7" | "8" | "9" | "¹" | "²" | "³")
 }
 
 impl FromStr for ItemPath {

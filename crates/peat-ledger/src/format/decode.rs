@@ -71,6 +71,14 @@ pub fn decode_prefix(seq: Seq, prefix: &Bytes, size: u64) -> Result<std::result:
     }))
 }
 
+/// State, hash of the entry before it and transactions of an entry whose bytes, with this hash, were decoded before.
+pub(crate) fn decode_again(seq: Seq, body: &Bytes, hash: [u8; 16]) -> Result<(State, [u8; 16], Vec<TxHead>)> {
+    let opened = open(seq, body, body.len() as u64)?.map_err(|_| damaged("an entry is cut off"))?;
+    let prev = opened.header.prev;
+    let (state, txs) = opened.state(hash);
+    Ok((state, prev, txs))
+}
+
 /// A whole entry. Checks every CRC, hash, bound and path.
 ///
 /// # Errors

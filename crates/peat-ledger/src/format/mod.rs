@@ -52,6 +52,7 @@ mod version_tests;
 
 pub use block::{content_in, cuts, open_block, part_in};
 pub use check::check;
+pub(crate) use decode::decode_again;
 pub use decode::{Prefix, decode_entry, decode_prefix};
 pub use entry::{build_entry, genesis};
 pub use header::void_slot;

@@ -5,10 +5,13 @@
 //! ```
 //! The CRC covers all before it.
 
+use std::cell::RefCell;
 use std::io::Read;
 
 use bytes::Bytes;
 use peat_types::{Error, Result};
+use zstd::stream::read::Decoder;
+use zstd::zstd_safe::DCtx;
 
 use super::varint::{Reader, put_varint};
 use super::{damaged, unsupported};
@@ -127,14 +130,29 @@ pub(crate) fn open(bytes: &Bytes, limit: u64) -> Result<Bytes> {
         }
         return Ok(stored);
     }
-    let broken = |e: std::io::Error| damaged("a record does not unpack").with_source(e);
-    let mut decoder = zstd::stream::read::Decoder::with_buffer(&stored[..]).map_err(broken)?.single_frame();
-    decoder.window_log_max(WINDOW_LOG).map_err(broken)?;
-    // Grown while reading: the raw length is a claim until the bytes are there.
-    let mut raw = Vec::with_capacity(usize::try_from(parts.raw_len.min(256 << 10)).unwrap_or(0));
-    decoder.take(parts.raw_len + 1).read_to_end(&mut raw).map_err(broken)?;
+    let unpacked = if parts.raw_len <= PAGE {
+        CONTEXT.with_borrow_mut(|context| unpack(Decoder::with_context(&stored[..], context), parts.raw_len))
+    } else {
+        Decoder::with_buffer(&stored[..]).and_then(|decoder| unpack(decoder, parts.raw_len))
+    };
+    let raw = unpacked.map_err(|e| damaged("a record does not unpack").with_source(e))?;
     if raw.len() as u64 != parts.raw_len {
         return Err(damaged("a record unpacks to another length than it says"));
     }
     Ok(raw.into())
+}
+
+thread_local! {
+    /// Making a context takes several times as long as unpacking a page with it.
+    static CONTEXT: RefCell<DCtx<'static>> = RefCell::new(DCtx::create());
+}
+
+/// At most one byte more than there should be.
+fn unpack(decoder: Decoder<'_, &[u8]>, raw_len: u64) -> std::io::Result<Vec<u8>> {
+    let mut decoder = decoder.single_frame();
+    decoder.window_log_max(WINDOW_LOG)?;
+    // Grown while reading: the raw length is a claim until the bytes are there.
+    let mut raw = Vec::with_capacity(usize::try_from(raw_len.min(256 << 10)).unwrap_or(0));
+    decoder.take(raw_len + 1).read_to_end(&mut raw)?;
+    Ok(raw)
 }

@@ -1,7 +1,7 @@
 //! Moving a ledger to another store: its objects are copied, then it is closed, then the copy is opened. See
 //! `docs/design/011-moving.md`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -56,10 +56,9 @@ pub struct Copied {
     pub bytes: u64,
 }
 
-/// What a copy is known by again: the hashes of its packs and of its newest entry, which names that of the entry before it,
-/// and so on. Only of objects that were copied just now.
+/// What a copy is known by again: hashes of the objects that were copied just now. Each of them was decoded.
 #[derive(Clone, Debug, Default)]
-pub struct Prints(HashMap<Segment, Print>);
+pub struct Prints(BTreeMap<Segment, Print>);
 
 impl Prints {
     pub(super) fn get(&self, at: &Segment) -> Option<Print> {
@@ -202,9 +201,8 @@ impl Ledger {
         for batch in packs.chunks(BATCH).chain(entries.chunks(BATCH)) {
             let copies: Vec<_> = batch.iter().map(|object| self.copy_one(target, object, &under_way)).collect();
             let copied: Vec<Option<Print>> = stream::iter(copies).buffered(PARALLEL).try_collect().await?;
-            let known = batch.iter().zip(copied).filter_map(|(object, print)| Some((key::named(&object.key)?, print?)));
-            let newest = Segment::Log(plan.upto);
-            prints.0.extend(known.filter(|(at, _)| *at == newest || matches!(at, Segment::Pack(..))));
+            let known = batch.iter().zip(copied);
+            prints.0.extend(known.filter_map(|(object, print)| Some((key::named(&object.key)?, print?))));
         }
         Ok((under_way.so_far(), prints))
     }

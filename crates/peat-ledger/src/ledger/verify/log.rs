@@ -3,18 +3,44 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use peat_objects::Range;
 use peat_types::{Result, Seq};
 
 use super::flaw::{Flaw, RESTORE};
 use super::{Changed, Check, Depth, listing};
-use crate::ledger::key;
-use crate::model::{Entry, Segment, State, TxKind};
+use crate::format;
+use crate::ledger::whole::Print;
+use crate::ledger::{Ledger, key};
+use crate::model::{Entry, Segment, State, TxHead, TxKind};
 
 const PARALLEL: usize = 16;
 /// When the log contradicts itself.
 const STOP: &str = "stop all writers, compare with a backup, and restore the one that is right: 'peat ledger cat <key>' shows any object";
+
+/// What an entry says of the log.
+struct Line {
+    state: State,
+    prev: [u8; 16],
+    txs: Vec<TxHead>,
+    body: Bytes,
+}
+
+impl From<Entry> for Line {
+    fn from(Entry { state, prev, txs, body, .. }: Entry) -> Self {
+        Self { state, prev, txs, body }
+    }
+}
+
+/// An entry, decoded whole; of a copy, once it is known to have the bytes that were decoded then.
+async fn line(ledger: &Ledger, seq: Seq, print: Option<Print>) -> Result<Option<Line>> {
+    let Some(print) = print else { return Ok(ledger.entry(seq).await?.map(Line::from)) };
+    let Some((body, print)) = ledger.read_whole(&key::log(seq), Some(print)).await? else { return Ok(None) };
+    let (mut state, prev, txs) = format::decode_again(seq, &body, print)?;
+    ledger.adopt(&mut state)?;
+    Ok(Some(Line { state, prev, txs, body }))
+}
 
 impl Check<'_> {
     pub(super) async fn log(&mut self) -> Result<Option<State>> {
@@ -45,8 +71,10 @@ impl Check<'_> {
                 RESTORE,
             );
         }
-        let head = match ledger.entry(newest).await {
-            Ok(entry) => entry.ok_or_else(|| ledger.missing(newest))?,
+        let prints = self.prints;
+        let print = |seq: Seq| prints.and_then(|prints| prints.get(&Segment::Log(seq)));
+        let head = match line(ledger, newest, print(newest)).await {
+            Ok(line) => line.ok_or_else(|| ledger.missing(newest))?,
             Err(error) => {
                 self.note(Flaw::new(key::log(newest), "", RESTORE), error)?;
                 return Ok(None);
@@ -58,19 +86,23 @@ impl Check<'_> {
             self.find(key::log(missing), "is missing although later entries exist", RESTORE);
         }
         if self.depth > Depth::Names {
-            self.entries(seqs.range(keep..newest).copied().collect(), &head).await?;
+            let before = seqs.range(keep..newest).map(|seq| (*seq, print(*seq))).collect();
+            let state = head.state.clone();
+            self.entries(before, head).await?;
+            return Ok(Some(state));
         }
         Ok(Some(head.state))
     }
 
     /// The entries `before` the newest, and that.
-    async fn entries(&mut self, before: Vec<Seq>, head: &Entry) -> Result<()> {
+    async fn entries(&mut self, before: Vec<(Seq, Option<Print>)>, head: Line) -> Result<()> {
         let ledger = self.ledger;
-        let mut last: Option<Entry> = None;
+        let minlog = head.state.root.minlog;
+        let mut last: Option<Line> = None;
         // Bytes of the sections of each entry.
         let mut sections = BTreeMap::new();
-        let reads = before.into_iter().map(|seq| async move { (seq, ledger.entry(seq).await) });
-        let newest = stream::iter([(head.state.seq, Ok(Some(head.clone())))]);
+        let reads = before.into_iter().map(|(seq, print)| async move { (seq, line(ledger, seq, print).await) });
+        let newest = stream::iter([(head.state.seq, Ok(Some(head)))]);
         let mut reads = stream::iter(reads).buffered(PARALLEL).chain(newest);
         while let Some((seq, read)) = reads.next().await {
             self.out.entries += 1;
@@ -89,10 +121,7 @@ impl Check<'_> {
                 }
             };
             sections.insert(seq, entry.txs.iter().fold(0, |sum: u64, tx| sum.saturating_add(tx.len)));
-            if self.prints.and_then(|prints| prints.get(&Segment::Log(seq))).is_some_and(|it| it != entry.state.hash) {
-                self.find(key::log(seq), "is not the entry that was copied", RESTORE);
-            }
-            if seq >= head.state.root.minlog {
+            if seq >= minlog {
                 self.hold(Segment::Log(seq), &entry.body);
             }
             self.step(last.as_ref(), &entry, &sections);
@@ -104,7 +133,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn step(&mut self, before: Option<&Entry>, entry: &Entry, sections: &BTreeMap<Seq, u64>) {
+    fn step(&mut self, before: Option<&Line>, entry: &Line, sections: &BTreeMap<Seq, u64>) {
         let (seq, root) = (entry.state.seq, &entry.state.root);
         let object = key::log(seq);
         let ordered = root.keep <= root.floor && root.floor <= root.horizon && root.horizon <= seq;
