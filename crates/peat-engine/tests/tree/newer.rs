@@ -4,9 +4,19 @@ use std::path::Path;
 
 use super::*;
 use peat_engine::report::StatusReport;
+use support::Machine;
 
-fn at(path: &Path) -> Vec<String> {
-    vec![path.to_str().unwrap().to_owned()]
+/// Adds files; the process is killed at a step.
+async fn leave(ann: &Machine, step: &'static str, path: &Path, request: AddRequest) {
+    let mut host = ann.host.clone();
+    let died = Arc::new(Notify::new());
+    host.env = Env::system([]).with_steps(Arc::new(Dies(step, died.clone())));
+    let dying = Repo::find(host).unwrap();
+    let paths = [path.to_str().unwrap().to_owned()];
+    tokio::select! {
+        _ = dying.add(&paths, request) => panic!("not killed"),
+        () = died.notified() => {}
+    }
 }
 
 /// What was changed by hand: names of files and kinds.
@@ -24,10 +34,7 @@ async fn a_file_edited_again_while_its_change_waits_stays_as_it_is() {
     let file = raw(&repo, 1).await;
     for (waits, newest) in [(r#"{"n":2}"#, r#"{"n":3}"#), (r#"{"n":4}"#, r#"{"n":55}"#)] {
         fs::write(&file, waits).unwrap();
-        world.cloud.off(true);
-        let error = repo.add(&at(&file), AddRequest::default()).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Offline, "{error:?}");
-        world.cloud.off(false);
+        leave(&ann, "journal.added", &file, AddRequest::default()).await;
         fs::write(&file, newest).unwrap();
         let synced = repo.sync(false, false).await.unwrap();
         assert_eq!((synced.changes_committed, synced.aside.len(), synced.by_hand), (Some(1), 0, 1), "{synced:?}");
@@ -62,15 +69,7 @@ async fn a_pull_that_brings_what_this_machine_sent_leaves_what_was_made_from_it(
         }
         let (waits, newest) = if lazy { (r#"{"n":4}"#, r#"{"n":55}"#) } else { (r#"{"n":2}"#, r#"{"n":33}"#) };
         fs::write(&file, waits).unwrap();
-        let mut host = ann.host.clone();
-        let died = Arc::new(Notify::new());
-        host.env = Env::system([]).with_steps(Arc::new(Dies("commit.sent", died.clone())));
-        let dying = Repo::find(host).unwrap();
-        tokio::select! {
-            _ = dying.synchronise(PUSH) => panic!("not killed"),
-            () = died.notified() => {}
-        }
-        drop(dying);
+        leave(&ann, "commit.sent", &file, AddRequest::default()).await;
         fs::write(&file, newest).unwrap();
         let repo = ann.repo();
         let pulled = repo.sync(true, false).await.unwrap();
@@ -92,9 +91,7 @@ async fn what_others_made_of_it_meanwhile_is_still_told_apart() {
     repo_b.sync(true, false).await.unwrap();
     let (mine, theirs) = (raw(&repo, 1).await, raw(&repo_b, 1).await);
     fs::write(&mine, r#"{"mine":1}"#).unwrap();
-    world.cloud.off(true);
-    repo.add(&at(&mine), AddRequest::default()).await.unwrap_err();
-    world.cloud.off(false);
+    leave(&ann, "journal.added", &mine, AddRequest::default()).await;
     fs::write(&theirs, r#"{"n":9}"#).unwrap();
     repo_b.synchronise(PUSH).await.unwrap();
     fs::write(&mine, r#"{"mine":2}"#).unwrap();
@@ -107,19 +104,17 @@ async fn what_others_made_of_it_meanwhile_is_still_told_apart() {
 #[tokio::test]
 async fn a_file_made_again_while_its_deletion_waits_stays() {
     let world = World::new();
-    let (_ann, repo) = world.shared("ann").await;
+    let (ann, repo) = world.shared("ann").await;
     go(&repo, json!({"n": 1})).await;
     go(&repo, json!({"n": 2})).await;
     let file = raw(&repo, 1).await;
     let folder = file.parent().unwrap();
     fs::remove_dir_all(folder).unwrap();
-    world.cloud.off(true);
-    let error = repo.add(&at(folder), AddRequest { allow_deletes: true, ..DELETES }).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Offline, "{error:?}");
-    world.cloud.off(false);
+    leave(&ann, "journal.added", folder, AddRequest { allow_deletes: true, ..DELETES }).await;
     fs::create_dir_all(folder).unwrap();
     fs::write(&file, "mine").unwrap();
-    let synced = repo.sync(false, false).await.unwrap();
+    let asked = SyncRequest { allow_deletes: true, ..SyncRequest::default() };
+    let synced = repo.synchronise(asked).await.unwrap();
     assert_eq!((synced.changes_committed, synced.aside.len()), (Some(1), 0), "{synced:?}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
     let status = repo.status().await.unwrap();
