@@ -160,6 +160,9 @@ fn a_synchronisation_and_a_setup_may_be_given_a_time() {
     let (ann, _bob) = two(Some(&place), "infra");
     ann.peat("datastore sync -y --timeout 1h").ok();
     ann.peat("datastore sync --push --confirm").ok();
+    ann.peat("datastore namespace unset --migrate --dry-run -y").ok();
+    ann.peat("datastore namespace rename other --dry-run").ok();
+    ann.peat("datastore namespace rename other --dry-run --yes").status(2);
     for wrong in ["sync --timeout 0", "sync --timeout soon", "setup s3://b/p --timeout -1"] {
         ann.peat(&format!("datastore {wrong}")).status(2);
     }

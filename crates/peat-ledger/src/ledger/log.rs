@@ -69,12 +69,17 @@ pub struct LogPage {
 }
 
 pub(super) async fn log(ledger: &Ledger, query: &LogQuery, cache: &dyn PageCache) -> Result<LogPage> {
-    let Some(unit) = &query.unit else { return of_all(ledger, query).await };
-    match of_unit(ledger, query, unit, cache).await {
-        // The way from one entry of the unit to the one before is broken: all are looked at.
-        Err(error) if error.kind() == Kind::Damaged => of_all(ledger, query).await,
-        page => page,
-    }
+    let page = match &query.unit {
+        None => of_all(ledger, query).await,
+        Some(unit) => match of_unit(ledger, query, unit, cache).await {
+            // The way from one entry of the unit to the one before is broken: all are looked at.
+            Err(error) if error.kind() == Kind::Damaged => of_all(ledger, query).await,
+            page => page,
+        },
+    };
+    let mut page = page?;
+    // Where nothing can be read, that is the news.
+    if page.lines.is_empty() && !page.unread.is_empty() { Err(page.unread.swap_remove(0).1) } else { Ok(page) }
 }
 
 /// Goes through what the store lists. What is missing there or cannot be read does not hide the rest.

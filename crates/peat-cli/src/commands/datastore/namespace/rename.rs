@@ -12,6 +12,9 @@ pub(crate) struct Args {
     /// Do it
     #[arg(long, short = 'y', visible_alias = "confirm")]
     yes: bool,
+    /// Only show what that takes, as without --yes
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {

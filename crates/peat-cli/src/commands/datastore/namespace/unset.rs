@@ -12,6 +12,9 @@ pub(crate) struct Args {
     /// Say what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Nothing is asked, so this changes nothing
+    #[arg(long, short = 'y', alias = "confirm")]
+    yes: bool,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
