@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Machine, Opening, World, change_append, change_bytes, noise, path, unit};
+use common::{Machine, Opening, World, change_append, change_bytes, change_many, noise, path, unit};
 use peat_clone::{Adopt, Checkpoint, Hydration, Scope};
 use peat_objects::{Fault, Op};
 use peat_types::Seq;
@@ -138,6 +138,28 @@ async fn a_fresh_clone_starts_from_the_checkpoint_in_few_requests() {
     a.put("model/m07", "model/m07/last", "x").await;
     let (pulled, requests) = b.counted(b.clone.pull(&Scope::All)).await;
     assert_eq!((pulled.unwrap().to, requests.total()), (Seq(152), 2));
+}
+
+/// An entry holds pages of the directory and of the table that it changed; it is read once for both.
+#[tokio::test(start_paused = true)]
+async fn a_fresh_clone_reads_each_entry_since_the_checkpoint_once() {
+    let world = World::new(7);
+    let a = world.open("a").await;
+    let units: Vec<_> = (0..600).map(|n| unit(&format!("model/{n:03}"))).collect();
+    let files = (0..600).map(|n: u64| (format!("data/{n}"), noise(n, 20).into())).collect();
+    a.clone.commit(change_many(&units, files)).await.unwrap();
+    a.clone.checkpoint(true, false).await.unwrap();
+    for n in 0..40_u64 {
+        a.clone.commit(change_bytes(&format!("model/{:03}", n * 15), "data/more", noise(n, 600))).await.unwrap();
+    }
+    for hydration in [Hydration::Lazy, Hydration::Full] {
+        let b = world.open_with(&format!("{hydration:?}"), Opening { hydration, ..Opening::default() }).await;
+        let (pulled, requests) = b.counted(b.clone.pull(&Scope::All)).await;
+        assert_eq!(pulled.unwrap().items, 640);
+        // Besides: where the log ends, what ends it, and what the checkpoint holds.
+        assert!(requests.total() <= 40 + 8, "{requests}");
+        assert_eq!(b.facts(), a.facts());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -321,6 +321,17 @@ impl Ledger {
         self.read_from(state.root.directory, read).await
     }
 
+    /// All units of a state, and the entries that were read whole for it: who takes the state over finds in them what was
+    /// changed together with the pages of the directory.
+    pub async fn directory_and_entries(
+        &self,
+        state: &State,
+        cache: &dyn PageCache,
+    ) -> Result<(Vec<(Unit, UnitRow)>, Vec<Entry>)> {
+        let read = Box::pin(tables::directory_and_entries(self, state, cache)).await;
+        self.read_from(state.root.directory, read).await
+    }
+
     /// One unit of a state.
     pub async fn unit(&self, state: &State, unit: &Unit, cache: &dyn PageCache) -> Result<Option<UnitRow>> {
         let read = Pages::new(self, cache).unit(state, unit).await;

@@ -155,7 +155,7 @@ impl Inner {
     /// Takes a whole state over by comparing directories: units with the same last seq are the same.
     /// Gives the entries that were read for it, whose contents are at hand.
     pub(crate) async fn jump(&self, state: &State, at: Moment, listed: bool) -> Result<(Applied, Vec<Entry>)> {
-        let directory = self.ledger.directory(state, &self.db).await?;
+        let (directory, mut entries) = self.ledger.directory_and_entries(state, &self.db).await?;
         let mut local = self.db.unit_seqs()?;
         let mut changed: Vec<(Unit, Option<UnitRow>)> = Vec::new();
         for (unit, row) in directory {
@@ -166,8 +166,12 @@ impl Inner {
         // The directory is the recorded whole: what it does not hold any more was removed by an entry.
         changed.extend(local.into_keys().map(|unit| (unit, None)));
         let slot = |at: &Ref| if let Segment::Log(seq) = at.segment { Some(seq) } else { None };
-        let tables = changed.iter().filter_map(|(_, row)| row.as_ref()?.table.as_ref());
-        let entries = self.ledger.entries_of(state, &tables.filter_map(slot).collect()).await?;
+        let mut slots: BTreeSet<Seq> =
+            changed.iter().filter_map(|(_, row)| slot(row.as_ref()?.table.as_ref()?)).collect();
+        for entry in &entries {
+            slots.remove(&entry.state.seq);
+        }
+        entries.extend(self.ledger.entries_of(state, &slots).await?);
         self.db.write(|tx| entries.iter().try_for_each(|entry| db::keep_pages(tx, entry)))?;
         let mut applied = Applied::default();
         let mut rest = &changed[..];

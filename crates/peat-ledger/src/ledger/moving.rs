@@ -327,7 +327,7 @@ impl Ledger {
             params: self.info.params.clone(),
             probe: probe.clone(),
         };
-        let stored = self.open_copy(&**target, &info).await?;
+        let stored = self.open_copy(&**target, info).await?;
         if stored.ledger != moved.ledger {
             return Err(Error::new(Kind::AlreadyExists, format!("somebody else made a ledger in {target} meanwhile"))
                 .with_code("namespace_taken")
@@ -338,12 +338,13 @@ impl Ledger {
     }
 
     /// Puts `ns.json` into the place of the claim. Whoever else does says the same, or has done it.
-    async fn open_copy(&self, target: &dyn Store, info: &NsInfo) -> Result<NsInfo> {
+    async fn open_copy(&self, target: &dyn Store, info: NsInfo) -> Result<NsInfo> {
         let there = target.get(key::NS, Range::All).await?.and_then(|object| Claim::of(&object.bytes));
         if there.is_some_and(|claim| claim.arriving == self.info.ledger) {
-            target.put(key::NS, json(info)?).await?;
+            target.put(key::NS, json(&info)?).await?;
+            return Ok(info);
         }
-        let stored = create_or_read(target, &self.env, key::NS, json(info)?, &self.info.params).await?;
+        let stored = create_or_read(target, &self.env, key::NS, json(&info)?, &self.info.params).await?;
         parse(target, &stored)
     }
 

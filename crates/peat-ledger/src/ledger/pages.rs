@@ -117,9 +117,14 @@ impl<'a> Pages<'a> {
         fetched.or_else(|| self.cache.get(at).filter(|record| format::page_children(record, at).is_ok()))
     }
 
+    /// Those that are not near.
+    pub(super) fn away(&self, wanted: &[Ref]) -> BTreeSet<Ref> {
+        wanted.iter().filter(|at| self.near(at).is_none()).copied().collect()
+    }
+
     /// Fetches the pages that are not near, neighbours together.
     pub(super) async fn prefetch(&self, wanted: &[Ref]) -> Result<()> {
-        let missing: BTreeSet<Ref> = wanted.iter().filter(|at| self.near(at).is_none()).copied().collect();
+        let missing = self.away(wanted);
         let here: Vec<(Ref, Bytes)> = missing.iter().filter_map(|at| Some((*at, self.between(at)?))).collect();
         let away = missing.into_iter().filter(|at| here.binary_search_by(|(near, _)| near.cmp(at)).is_err()).collect();
         let mut records = fetch_pages(self.ledger, away, &self.between).await?;
