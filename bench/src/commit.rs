@@ -63,6 +63,7 @@ pub(crate) async fn commits(
         let begun = std::time::Instant::now();
         let options = OpenOptions { meter: Some(meter.clone()), ..OpenOptions::default() };
         let options = Options {
+            folder: None,
             store: Arc::new(PrefixStore::new(open(&url, &options, env)?, "bench")?),
             url: url.to_string(),
             namespace: "bench".parse()?,

@@ -139,6 +139,7 @@ pub(crate) fn options(
     let url: StoreUrl = url.parse()?;
     let open_options = OpenOptions { meter: Some(meter.clone()), ..OpenOptions::default() };
     Ok(Options {
+        folder: None,
         store: Arc::new(PrefixStore::new(open(&url, &open_options, env)?, namespace)?),
         url: url.to_string(),
         namespace: namespace.parse()?,

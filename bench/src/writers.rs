@@ -331,6 +331,7 @@ async fn opened(worker: &Worker) -> Result<(LocalClone, Meter, Env), Failure> {
     let near = open(&url, &OpenOptions { meter: Some(meter.clone()), ..OpenOptions::default() }, &env)?;
     let far = Arc::new(LatencyStore::new(near, &env, Duration::from_millis(worker.delay), Duration::ZERO));
     let options = Options {
+        folder: None,
         store: Arc::new(PrefixStore::new(far, &worker.namespace)?),
         url: url.to_string(),
         namespace: worker.namespace.parse()?,

@@ -302,6 +302,7 @@ impl Team {
         let dir = tempfile::tempdir()?;
         let before = self.meter.snapshot();
         let options = Options {
+            folder: None,
             store: self.store.clone(),
             url: "memory:".to_owned(),
             namespace: "bench".parse()?,

@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peat_ledger::{Ledger, NewLedger, NsInfo, Verified};
+use peat_objects::Store;
 use peat_types::{
     ChangeId, CloneId, Env, Error, InstanceId, ItemPath, Kind, Result, Seq, Timestamp, Unit, in_span, number, step,
 };
 use tracing::field::Empty;
 
+use crate::anchor::Anchored;
 use crate::beside::Beside;
 use crate::db::{self, Db};
 use crate::files::{self, Lock};
@@ -134,10 +136,8 @@ impl LocalClone {
         let ledger = ledger.with_together(options.together).with_neighbours(beside);
         found.identity.info = Some(ledger.info().clone());
         let db = Db::open(&env, &options).await?;
-        let ledger = match db.read(db::head_seq)? {
-            Some(seen) => ledger.with_seen(seen),
-            None => ledger,
-        };
+        let (seen, shown) = db.read(|tx| Ok((db::head_seq(tx)?, db::shown_seq(tx)?)))?;
+        let ledger = ledger.with_seen(seen.unwrap_or_default()).with_shown(shown.unwrap_or_default());
         if made_before && db.heads()?.head.is_none() {
             Box::pin(ledger.finish_creation()).await?;
         }
@@ -402,17 +402,29 @@ async fn open_ledger(
     instance: InstanceId,
     new: Option<NewNamespace>,
 ) -> Result<Ledger> {
-    let store = options.store.clone();
+    let store = match (&identity.info, &options.folder) {
+        (Some(known), Some(folder)) => {
+            let anchored: Arc<dyn Store> = Arc::new(Anchored::new(options.store.clone(), folder.clone(), known.ledger));
+            anchored
+        }
+        _ => options.store.clone(),
+    };
     if let (Some(_), Some(known)) = (&new, &identity.info) {
         // Made once already: whatever is there now is it, or it is lost. A second one would not be what this clone knows.
-        return Ledger::open(store, env, identity.clone, instance).await?.ok_or_else(|| {
-            Error::damaged(format!("{} holds no ledger any more; this clone knows it as {}", options.url, known.ledger))
-                .with_code("store_missing")
-                .with_hint(format!(
-                    "restore the store from a backup; to begin again without what it held, remove {} first",
-                    options.dir.display()
-                ))
-        });
+        let lost = |error: Error| {
+            error.with_hint(format!(
+                "restore the store from a backup; to begin again without what it held, remove {} first",
+                options.dir.display()
+            ))
+        };
+        let opened = Ledger::open(store, env, identity.clone, instance).await;
+        return opened.map_err(|error| if error.code() == "store_missing" { lost(error) } else { error })?.ok_or_else(
+            || {
+                let (url, ledger) = (&options.url, known.ledger);
+                let error = format!("{url} holds no ledger any more; this clone knows it as {ledger}");
+                lost(Error::damaged(error).with_code("store_missing"))
+            },
+        );
     }
     if let Some(new) = new {
         let new = NewLedger {

@@ -4,6 +4,7 @@
 //! Units, item paths and kinds of change are opaque here: a [`Planner`] knows what they mean. See
 //! `docs/design/002-clone.md`.
 
+mod anchor;
 mod beside;
 mod byhand;
 mod change;

@@ -13,6 +13,9 @@ use peat_types::{ChangeId, Error, Namespace, Timestamp, Unit};
 pub struct Options {
     /// The store, already prefixed to the namespace.
     pub store: Arc<dyn Store>,
+    /// The folder that holds the objects of the namespace, where the store is a folder. It is taken for the store only
+    /// while it holds the ledger that the clone knows.
+    pub folder: Option<PathBuf>,
     /// URL of the store, for people; a clone refuses to be opened with another one than it was made with.
     pub url: String,
     /// The namespace.

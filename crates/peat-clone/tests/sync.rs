@@ -376,3 +376,62 @@ async fn a8_a_store_that_is_known_to_be_set_back_is_not_written_to_until_it_is_r
     assert_eq!(a.clone.take_aside().len(), 4);
     a.put("model/x", "data/2", "again").await;
 }
+
+/// What is written to a bucket that was just emptied stands in it, so the head alone shows nothing.
+#[tokio::test(start_paused = true)]
+async fn a8_a_bucket_that_was_emptied_is_noticed_although_it_was_written_to() {
+    let world = World::new(41);
+    let (a, b) = (world.open("a").await, world.open("b").await);
+    for n in 0..3 {
+        a.put("model/x", &format!("data/{n}"), "1").await;
+    }
+    b.pull().await;
+    for key in world.memory.keys() {
+        world.memory.delete(&key).await.unwrap();
+    }
+    // Within a second of its last look nobody asks before the create, and this one succeeds.
+    b.put("model/x", "data/3", "1").await;
+    b.put("model/x", "data/4", "1").await;
+    let written = world.memory.keys();
+    let (pulled, requests) = b.counted(b.clone.pull(&Scope::All)).await;
+    assert!(pulled.unwrap_err().has_code("rollback"));
+    assert!(requests.total() <= 4, "a listing, and what confirms it: {}", requests.total());
+    for scope in [Scope::All, Scope::Units(vec![unit("model/x")])] {
+        assert!(b.clone.pull(&scope).await.unwrap_err().has_code("rollback"));
+    }
+    assert!(b.clone.commit(change_put("model/x", "data/5", "1")).await.unwrap_err().has_code("rollback"));
+    assert!(b.clone.is_suspect().unwrap());
+    assert_eq!((world.memory.keys(), b.clone.pending().unwrap().len()), (written, 1), "nothing more was written");
+    assert_eq!(b.text("model/x", "data/4").await.as_deref(), Some("1"), "what went there is here");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a8_who_writes_alone_notices_a_bucket_that_was_emptied() {
+    let world = World::new(42);
+    let a = world.open("a").await;
+    for n in 0..3 {
+        a.put("model/x", &format!("data/{n}"), "1").await;
+    }
+    let (_, requests) = a.counted(a.pull()).await;
+    assert_eq!(requests.total(), 1);
+    a.put("model/x", "data/3", "1").await;
+    for key in world.memory.keys() {
+        world.memory.delete(&key).await.unwrap();
+    }
+    assert!(a.clone.pull(&Scope::Units(vec![unit("model/x")])).await.unwrap_err().has_code("rollback"));
+    assert!(a.clone.commit(change_put("model/x", "data/4", "1")).await.unwrap_err().has_code("rollback"));
+    assert!(world.memory.keys().is_empty());
+
+    let world = World::new(43);
+    let a = world.open("a").await;
+    a.put("model/x", "data/0", "1").await;
+    a.pull().await;
+    a.put("model/x", "data/1", "1").await;
+    tokio::time::sleep(Duration::from_secs(16 * 60)).await;
+    for key in world.memory.keys() {
+        world.memory.delete(&key).await.unwrap();
+    }
+    assert!(a.clone.commit(change_put("model/x", "data/2", "1")).await.unwrap_err().has_code("rollback"));
+    assert!(world.memory.keys().is_empty());
+    assert_eq!(a.clone.pending().unwrap().len(), 1);
+}

@@ -12,7 +12,7 @@ mod setup;
 mod sync;
 mod waiting;
 
-use peat_clone::{LogQuery, TxKind};
+use peat_clone::{LogPage, LogQuery, TxKind};
 use peat_objects::{List, Pages};
 use peat_types::{Error, Result, Seq, Timestamp};
 
@@ -35,7 +35,7 @@ impl Repo {
         let began = self.host().env.monotonic();
         let newest = clone.log(&LogQuery::newest(1)).await.and_then(|mut page| match page.unread.pop() {
             Some((_, error)) => Err(error),
-            None => Ok(page),
+            None => reaches(page, clone.head()?),
         });
         let latency = self.host().env.monotonic().saturating_sub(began);
         let (healthy, message, head) = match newest {
@@ -126,6 +126,18 @@ impl Repo {
     /// When the clone was last brought up to date.
     pub async fn synced_at(&self) -> Result<Option<Timestamp>> {
         self.clone_of().await?.synced_at()
+    }
+}
+
+/// The newest entries, unless they end before one that is known.
+fn reaches(page: LogPage, known: Option<Seq>) -> Result<LogPage> {
+    let (newest, known) = (page.lines.first().map(|line| line.seq), known.unwrap_or_default());
+    match newest {
+        Some(newest) if newest < known => {
+            Err(Error::damaged(format!("the log ends with entry {newest}, and this clone has seen entry {known}"))
+                .with_code("rollback"))
+        }
+        _ => Ok(page),
     }
 }
 

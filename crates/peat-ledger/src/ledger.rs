@@ -26,7 +26,7 @@ mod whole;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -85,6 +85,8 @@ pub struct Ledger {
     instance: InstanceId,
     /// The highest entry that this handle or a copy of it knows to exist.
     seen: Arc<AtomicU64>,
+    /// The highest entry that a listing showed: what was written here since may stand on nothing.
+    shown: Arc<AtomicU64>,
     /// What was noticed about other writers.
     busy: Arc<Busy>,
     /// The writers of this process.
@@ -233,6 +235,7 @@ impl Ledger {
             clone,
             instance,
             seen: Arc::default(),
+            shown: Arc::default(),
             busy: Arc::default(),
             local: Arc::default(),
             neighbours: None,
@@ -266,6 +269,14 @@ impl Ledger {
     #[must_use]
     pub fn with_seen(self, seq: Seq) -> Self {
         self.saw(seq);
+        self
+    }
+
+    /// This handle of somebody to whom a listing showed the entry `seq` before: the next one has to, or the log was emptied
+    /// and goes on from what was written since.
+    #[must_use]
+    pub fn with_shown(self, seq: Seq) -> Self {
+        self.shown.fetch_max(seq.0, Ordering::Relaxed);
         self
     }
 

@@ -263,6 +263,11 @@ impl S3Server {
         self.shared.buckets.set_lie(lie);
     }
 
+    /// Removes all that the bucket holds, past every request.
+    pub fn empty(&self) {
+        self.shared.buckets.empty(BUCKET);
+    }
+
     /// The stored keys of the bucket.
     pub fn keys(&self) -> Vec<String> {
         self.shared.buckets.keys(BUCKET)

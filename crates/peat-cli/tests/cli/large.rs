@@ -64,6 +64,7 @@ fn commit(sandbox: &Sandbox, unit: &str, files: Vec<(String, Source)>) -> u64 {
     let url: StoreUrl = format!("file://{}", sandbox.path("repo/.peat/store").display()).parse().unwrap();
     let (paths, contents): (Vec<String>, Vec<Source>) = files.into_iter().unzip();
     let options = Options {
+        folder: None,
         store: Arc::new(PrefixStore::new(open(&url, &OpenOptions::default(), &env).unwrap(), "default").unwrap()),
         url: url.to_string(),
         namespace: "default".parse().unwrap(),

@@ -32,6 +32,7 @@ mod spans;
 mod traces;
 #[path = "../common/typed.rs"]
 mod typed;
+mod unmounted;
 mod upkeep;
 mod uprooted;
 mod watch;

@@ -90,7 +90,7 @@ impl Db {
             if head_seq(tx)? == Some(seq) {
                 set_json(tx, "read", &at)?;
             }
-            if listed { set_json(tx, "listed", &at) } else { Ok(()) }
+            if listed { set_listed(tx, seq, &at) } else { Ok(()) }
         })
     }
 }
@@ -121,10 +121,23 @@ pub(crate) fn head_seq(tx: &Transaction<'_>) -> Result<Option<Seq>> {
     Ok(get::<i64>(tx, "head_seq")?.map(|seq| Seq(super::uint(seq))))
 }
 
+/// The newest entry that a listing showed.
+pub(crate) fn shown_seq(tx: &Transaction<'_>) -> Result<Option<Seq>> {
+    Ok(get::<i64>(tx, "shown_seq")?.map(|seq| Seq(super::uint(seq))))
+}
+
+/// A listing showed the entry `seq`.
+fn set_listed(tx: &Transaction<'_>, seq: Seq, at: &Moment) -> Result<()> {
+    if shown_seq(tx)?.is_none_or(|shown| shown < seq) {
+        set(tx, "shown_seq", super::int(seq.0))?;
+    }
+    set_json(tx, "listed", at)
+}
+
 /// Moves the head forward. An older one is ignored: it is a late reply, not news (A8).
 pub(crate) fn set_head(tx: &Transaction<'_>, new: &NewHead<'_>) -> Result<()> {
     if new.listed {
-        set_json(tx, "listed", &new.at)?;
+        set_listed(tx, new.state.seq, &new.at)?;
     }
     let stored = head_seq(tx)?;
     if stored.is_some_and(|seq| seq > new.state.seq) {

@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use peat_types::{Error, Kind, Result};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
-pub(crate) use heads::{Heads, Moment, NewHead, head_seq, heads, position_seq, set_head, set_position};
+pub(crate) use heads::{Heads, Moment, NewHead, head_seq, heads, position_seq, set_head, set_position, shown_seq};
 pub(crate) use index::{
     Applied, LeaseBytes, NewTable, apply_entries, apply_table, bytes, claimant, collisions, get, in_pack, is_lease,
     items, known, leases, move_rows, of_hash, twice_claimed, units,

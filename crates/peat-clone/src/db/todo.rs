@@ -143,6 +143,7 @@ mod tests {
         let (env, dir) = (Env::system([]), tempfile::tempdir().unwrap());
         std::fs::create_dir(dir.path().join("tree")).unwrap();
         let options = Options {
+            folder: None,
             store: Arc::new(MemoryStore::new()),
             url: "memory:".to_owned(),
             namespace: "n".parse().unwrap(),

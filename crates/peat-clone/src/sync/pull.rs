@@ -45,8 +45,14 @@ impl Inner {
     }
 
     /// Whether the next look must be a LIST: a probe of one slot is enough only for those who looked lately, and a LIST
-    /// now and then notices a bucket that was set back.
+    /// now and then notices a bucket that was set back. So does one on what was written here: that it stands in the log
+    /// does not show that what came before still does.
     pub(crate) fn list_due(&self, heads: &Heads) -> bool {
+        heads.mine || self.unlisted_for_long(heads)
+    }
+
+    /// Whether the log was last listed so long ago that it may be another one by now.
+    pub(crate) fn unlisted_for_long(&self, heads: &Heads) -> bool {
         let params = &self.ledger.info().params;
         let older =
             |moment: Option<Moment>, ms| moment.is_none_or(|moment| moment.age(&self.env) >= Duration::from_millis(ms));

@@ -116,7 +116,8 @@ impl Inner {
             let entry = self.ledger.head().await?;
             return self.jump_head(&entry.state, at);
         };
-        if look == Look::IfOld && (heads.mine || heads.read.is_some_and(|read| read.age(&self.env) <= RECENT)) {
+        let recent = heads.read.is_some_and(|read| read.age(&self.env) <= RECENT);
+        if look == Look::IfOld && (recent || heads.mine && !self.unlisted_for_long(&heads)) {
             return Ok(());
         }
         let list = look == Look::List || self.list_due(&heads);

@@ -306,6 +306,7 @@ impl World {
 pub fn options(store: Arc<dyn Store>, dir: &Path, name: &str, hydration: Hydration, durability: Durability) -> Options {
     Options {
         store,
+        folder: None,
         url: "memory:test".to_owned(),
         namespace: peat_types::Namespace::default(),
         dir: dir.to_owned(),

@@ -39,6 +39,7 @@ impl Host {
 
     pub async fn open(&self, process: &Process) -> Result<LocalClone> {
         let options = Options {
+            folder: None,
             store: process.store(),
             url: "sim:".to_owned(),
             namespace: Namespace::default(),

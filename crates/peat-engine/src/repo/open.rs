@@ -103,6 +103,7 @@ fn clone_name(url: &str, namespace: &Namespace, repo_id: &str) -> String {
 pub(crate) fn options(host: &Host, place: &Place, repo_id: &str) -> Result<Options> {
     Ok(Options {
         store: place.opened.within(place.namespace.as_str())?,
+        folder: place.opened.folder.as_ref().map(|folder| folder.join(place.namespace.as_str())),
         url: place.opened.url.clone(),
         namespace: place.namespace.clone(),
         dir: place.dir.clone(),

@@ -32,6 +32,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Full jitter starts here and doubles.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// Code of a store that is not there at all: nothing that was asked of it was done.
+const STORE_MISSING: &str = "store_missing";
+
 pub(super) struct Attempt<'a> {
     ledger: &'a Ledger,
     draft: &'a Draft,
@@ -289,7 +292,7 @@ impl<'a> Attempt<'a> {
     async fn upload(&self, section: &Section) -> Result<Option<Error>> {
         let packs = section.packs.iter().map(|(pack, body)| upload::put(self.ledger, pack, body, self.give_up));
         match stream::iter(packs).buffer_unordered(upload::PARALLEL).boxed().try_collect::<()>().await {
-            Err(error) if error.kind() == Kind::Denied => Ok(Some(error)),
+            Err(error) if error.kind() == Kind::Denied || error.code() == STORE_MISSING => Ok(Some(error)),
             done => done.map(|()| None),
         }
     }
@@ -335,7 +338,8 @@ impl Ledger {
     pub(super) fn pause_for(&self, error: &Error, tries: u32, give_up: Duration) -> Option<Duration> {
         let env = &self.env;
         let asked = error.retry_after().unwrap_or_default();
-        let may_pass = error.kind() == Kind::Offline && env.monotonic() + asked < give_up;
+        let may_pass =
+            error.kind() == Kind::Offline && error.code() != STORE_MISSING && env.monotonic() + asked < give_up;
         may_pass.then(|| asked + env.jitter(pause(tries)))
     }
 }

@@ -90,8 +90,10 @@ async fn of_all(ledger: &Ledger, query: &LogQuery) -> Result<LogPage> {
     let mut page = LogPage::default();
     // The entry that comes next if none is missing.
     let mut next: Option<Seq> = None;
+    let mut empty = true;
     while let Some(listed) = listing.next().await? {
         let seqs: Vec<Seq> = listed.keys.iter().filter_map(|listed| key::log_seq(&listed.key)).collect();
+        empty &= seqs.is_empty();
         let mut rest = &seqs[..];
         while !rest.is_empty() {
             let (now, after) = rest.split_at(rest.len().min(PARALLEL).min(query.left(&page.lines)));
@@ -128,7 +130,7 @@ async fn of_all(ledger: &Ledger, query: &LogQuery) -> Result<LogPage> {
     }
     let first = page.first;
     gap(ledger, query, &mut page, next, first).await?;
-    Ok(page)
+    if empty { Err(ledger.emptied(Seq::ZERO)) } else { Ok(page) }
 }
 
 /// Notes that the entries from `from` down to `to` are not there. Gives whether they should be: else a collection went over

@@ -91,8 +91,8 @@ async fn a_checkpoint_changes_where_things_are_and_nothing_else() {
     assert_eq!(files(&bench.ledger, &after).await.expect("files"), all);
     busy(&mut bench, 7).await;
     let again = checkpoint(&bench.ledger, &forced()).await;
-    cut_off(&bench.memory, again).await;
     sync(&mut bench).await;
+    cut_off(&bench.memory, again).await;
     let now = files(&bench.ledger, &bench.state).await.expect("files");
     assert_eq!(now.len(), usize::try_from(bench.state.root.files).expect("small"));
 }
@@ -266,8 +266,8 @@ async fn c2_units_that_changed_meanwhile_keep_their_change() {
         bench.put("model/9", &[("definition", b"newer")]).await;
         busy(&mut bench, 5).await;
         let next = checkpoint(&bench.ledger, &forced()).await;
-        cut_off(&bench.memory, next).await;
         sync(&mut bench).await;
+        cut_off(&bench.memory, next).await;
         files(&bench.ledger, &bench.state).await.expect("files");
         assert!(
             bench

@@ -64,6 +64,10 @@ impl Buckets {
         self.state().buckets.get(bucket).is_some_and(|bucket| bucket.contains_key(key))
     }
 
+    pub(super) fn empty(&self, bucket: &str) {
+        self.state().buckets.entry(bucket.to_owned()).or_default().clear();
+    }
+
     pub(super) fn age(&self, by: Duration) {
         self.state().buckets.values_mut().flat_map(BTreeMap::values_mut).for_each(|stored| stored.at -= by);
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use peat_objects::{Created, Meta, time_to_send};
 use peat_types::{Error, Kind, Mutation, Result, Seq};
 
-use super::{Attempt, holds};
+use super::{Attempt, STORE_MISSING, holds};
 use crate::ledger::key;
 use crate::model::Entry;
 
@@ -39,6 +39,8 @@ impl Attempt<'_> {
             let error = match env.timeout(limit, ledger.store.create(&key, body.clone())).await {
                 Some(Ok(Created::Created(_))) => return Ok(Slot::Mine(Box::new(own.clone()))),
                 Some(Ok(Created::Exists)) => Error::new(Kind::Offline, format!("{key} exists, yet cannot be read")),
+                // Said before anything was written, and there is no slot to be read.
+                Some(Err(error)) if only_refusals && error.code() == STORE_MISSING => return Ok(Slot::Refused(error)),
                 Some(Err(error)) => error,
                 None => Error::new(Kind::Offline, format!("no answer while creating {key} in {}", ledger.store)),
             };
