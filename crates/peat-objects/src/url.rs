@@ -164,6 +164,21 @@ impl FromStr for StoreUrl {
 }
 
 impl StoreUrl {
+    /// The folder of a bucket that this one lies in, and its own name there; `None` for a whole bucket, and for what is none.
+    pub fn above(&self) -> Option<(Self, String)> {
+        let cut = |prefix: &str| match prefix.rsplit_once('/') {
+            Some((above, name)) => Some((above.to_owned(), name.to_owned())),
+            None => (!prefix.is_empty()).then(|| (String::new(), prefix.to_owned())),
+        };
+        let mut above = self.clone();
+        let (Self::S3 { prefix, .. } | Self::Gcs { prefix, .. } | Self::Azure { prefix, .. }) = &mut above else {
+            return None;
+        };
+        let (rest, name) = cut(prefix)?;
+        *prefix = rest;
+        Some((above, name))
+    }
+
     /// The word before the colon.
     pub const fn scheme(&self) -> &'static str {
         match self {

@@ -165,3 +165,34 @@ fn a_bucket_of_the_same_name_on_another_server_is_not_taken_for_the_present_one(
     sandbox.peat("model method run m execute").ok();
     sandbox.peat("ledger verify --deep").ok();
 }
+
+#[test]
+fn no_store_is_made_inside_another_one_in_a_bucket() {
+    let server = S3Server::start().unwrap();
+    let victim = with_run(&server);
+    let url = format!("{}/t1", server.url());
+    victim.run(["datastore", "setup", &url, "--namespace", "infra"]).ok();
+    let keys = server.keys();
+    let other = with_run(&server);
+    for (below, names) in [
+        ("/infra", "--namespace infra"),
+        ("/infra/log", "--namespace infra"),
+        ("/sub", "NAME"),
+        ("/sub/deeper", "NAME"),
+    ] {
+        for dry in [true, false] {
+            let inside = format!("{url}{below}");
+            let mut words = vec!["datastore", "setup", &inside, "--namespace", "x", "--json"];
+            words.extend(dry.then_some("--dry-run"));
+            let error = other.run(words).status(1).error();
+            assert_eq!(error["code"], "inside_a_store", "{below}: {error}");
+            assert!(error["hint"].as_str().unwrap().contains(&format!("setup {url}")), "{error}");
+            assert!(error["hint"].as_str().unwrap().contains(names), "{error}");
+        }
+    }
+    assert_eq!(server.keys(), keys, "nothing was written");
+    // Beside the store, and as another namespace of it, there is room.
+    other.run(["datastore", "setup", &format!("{}/t2", server.url()), "--namespace", "x"]).ok();
+    other.run(["datastore", "setup", &url, "--namespace", "x"]).ok();
+    victim.peat("doctor").ok();
+}

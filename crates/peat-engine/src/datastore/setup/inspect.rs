@@ -4,17 +4,20 @@ use std::path::Path;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use peat_clone::NsInfo;
-use peat_objects::Range;
+use peat_objects::{Range, StoreUrl};
 use peat_types::{Error, Kind, Namespace, Result};
 
 use crate::store::Opened;
 use crate::swamp::{self, names};
+use crate::{Datastore, Host};
 
 /// Folders of a ledger, and that of a probe that was killed or may not delete.
 const LEDGER: [&str; 5] = ["log/", "pack/", "tx/", "beat/", "probe/"];
 const PARALLEL: usize = 16;
 /// Folders above a store that are looked at.
 const LEVELS: usize = 12;
+/// Folders of a bucket that are looked into.
+const NAMESPACES: usize = 256;
 /// Things in such a folder that are looked at.
 const ENTRIES: usize = 4096;
 
@@ -69,6 +72,44 @@ fn in_no_namespace(folder: &Path) -> Result<()> {
         ),
         _ => "a store is the folder above its namespaces".to_owned(),
     }))
+}
+
+/// Refuses a folder of a bucket that is, or lies in, a namespace of another store, or that lies in such a store. What one may
+/// not read is passed over: rights to the folder of the namespace are enough.
+pub(super) async fn not_nested_in_bucket(host: &Host, settings: &Datastore) -> Result<()> {
+    let open = |url: &StoreUrl| host.stores.open(&Datastore { url: url.to_string(), ..settings.clone() }, &host.env);
+    let target: StoreUrl = settings.url.parse()?;
+    let mut at = target.clone();
+    for _ in 0..LEVELS {
+        let Some((above, name)) = at.above() else { return Ok(()) };
+        if allowed(open(&at)?.store.get("ns.json", Range::All).await)?.flatten().is_some() {
+            return Err(Error::invalid(format!("{target} lies inside a namespace of another store: {at}"))
+                .with_code("inside_a_store")
+                .with_hint("choose a folder that is not part of a store")
+                .with_hint(format!("to use that namespace: '{}'", open(&above)?.setup(name))));
+        }
+        let store = open(&above)?;
+        let names = allowed(names(&store, "").await)?.unwrap_or_default();
+        let slugs: Vec<String> = names.into_iter().filter(|name| name.ends_with('/')).take(NAMESPACES).collect();
+        if let Some(beside) = namespaces(&store, &slugs).await?.first() {
+            let message =
+                format!("{target} lies inside another store, {above}, beside its namespace '{}'", beside.namespace);
+            return Err(Error::invalid(message)
+                .with_code("inside_a_store")
+                .with_hint("choose a folder that is not part of a store")
+                .with_hint(format!("to use another namespace of that store: '{}'", store.setup("NAME"))));
+        }
+        at = above;
+    }
+    Ok(())
+}
+
+/// What was read; `None` when that is not allowed.
+fn allowed<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(error) if error.kind() == Kind::Denied => Ok(None),
+        read => read.map(Some),
+    }
 }
 
 /// Looks around at the root of a store when no namespace was named: the default one is meant only where there is none, or
@@ -131,9 +172,9 @@ pub(super) fn info(opened: &Opened, namespace: &Namespace, bytes: &[u8]) -> Resu
     })
 }
 
-/// All namespaces of a store, by name.
-pub(in crate::datastore) async fn all(opened: &Opened) -> Result<Vec<NsInfo>> {
-    namespaces(opened, &names(opened, "").await?).await
+/// All namespaces of a store by name, and those whose `ns.json` cannot be read.
+pub(in crate::datastore) async fn all(opened: &Opened) -> Result<(Vec<NsInfo>, Vec<Namespace>)> {
+    read(opened, &names(opened, "").await?).await
 }
 
 /// The namespaces among names at the root of a store, by name.

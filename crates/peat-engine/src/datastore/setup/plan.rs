@@ -148,6 +148,7 @@ impl Repo {
         }
         let Some(object) = store.get("ns.json", Range::All).await? else {
             inspect::namespace(&target.opened, &target.namespace).await?;
+            Box::pin(inspect::not_nested_in_bucket(self.host(), &request.datastore)).await?;
             return Ok(None);
         };
         if let Some(claim) = Claim::of(&object.bytes) {
