@@ -179,3 +179,41 @@ fn a_private_store_that_is_gone_is_lost_and_not_new() {
     assert_eq!(sandbox.peat("data versions m result --json").ok().json()["total"], 3);
     sandbox.peat("ledger verify --deep").ok();
 }
+
+#[test]
+fn force_salvages_a_damaged_marker_or_touches_nothing() {
+    for private in [true, false] {
+        let sandbox = Sandbox::with_model("echo hi");
+        sandbox.peat("model method run m execute").ok();
+        let url = format!("file://{}", sandbox.path("disk").display());
+        sandbox.run(["datastore", "setup", &url, "--namespace", "q"]).ok();
+        if !private {
+            std::fs::remove_dir_all(sandbox.path("repo/.peat")).unwrap();
+        }
+        let file = sandbox.path("repo/.peat.yaml");
+        let whole = std::fs::read_to_string(&file).unwrap();
+        let status = || {
+            let status = sandbox.peat("status --json").ok().json();
+            [status["repoId"].clone(), status["store"].clone(), status["namespace"].clone()]
+        };
+        let before = status();
+        let damaged = format!("<<<<<<< HEAD\n{whole}");
+        std::fs::write(&file, &damaged).unwrap();
+        sandbox.peat("status").status(1);
+        let hint = sandbox.peat("init --json").status(1).error()["hint"].to_string();
+        assert!(hint.contains("keeps its id and data"), "{hint}");
+        let made = sandbox.peat("init --force --json").ok().json();
+        assert_eq!(made["created"], serde_json::json!([".peat.yaml.damaged"]), "{made}");
+        assert_eq!(std::fs::read_to_string(sandbox.path("repo/.peat.yaml.damaged")).unwrap(), damaged);
+        assert_eq!(status(), before);
+        sandbox.peat("model method run m execute").ok();
+        assert_eq!(sandbox.peat("data versions m result --json").ok().json()["total"], 2);
+        // What cannot be told is not made up.
+        for text in ["<<<<<<< HEAD\n".to_owned(), format!("{whole}<<<<<<< HEAD\n  url: file:///elsewhere\n")] {
+            std::fs::write(&file, &text).unwrap();
+            let refused = sandbox.peat("init --force").status(1);
+            assert!(refused.err.contains("from git"), "{}", refused.err);
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        }
+    }
+}

@@ -11,6 +11,8 @@ use crate::report::{GitignoreAction, InitReport};
 use crate::{Host, files, yaml};
 
 const BEGIN: &str = "# BEGIN peat (managed, do not edit)";
+/// Where a marker is kept that could not be read whole.
+const DAMAGED: &str = ".peat.yaml.damaged";
 const END: &str = "# END peat";
 
 /// What to initialise.
@@ -38,10 +40,10 @@ pub(super) fn files_of(host: &Host, request: &InitRequest, owner: Option<String>
     if before.is_some() && !request.force {
         return Err(exists(&root));
     }
-    let mut doc = match &before {
-        // A marker that cannot be read is replaced: that is what force is asked for.
-        Some(text) => yaml::from_str::<Map<String, Value>>(text, MARKER).unwrap_or_default(),
-        None => Map::new(),
+    let read = before.as_deref().map_or_else(|| Ok(Map::new()), |text| yaml::from_str(text, MARKER));
+    let (mut doc, damage) = match read {
+        Ok(doc) => (doc, None),
+        Err(error) => (salvaged(&root, &error, owner.as_deref())?, Some(error)),
     };
     if before.is_some() {
         // Refuses a newer one: going back to an older version is never what was meant.
@@ -75,6 +77,11 @@ pub(super) fn files_of(host: &Host, request: &InitRequest, owner: Option<String>
         created.push("models/".to_owned());
     }
     let gitignore_action = gitignore(host, &root)?;
+    if let (Some(_), Some(text)) = (&damage, &before) {
+        // Comments and whatever else only a person can read.
+        files::write(&host.env, &root.join(DAMAGED), text.as_bytes())?;
+        created.push(DAMAGED.to_owned());
+    }
     // The marker comes last: a folder with a marker is a whole repository.
     let text = yaml::to_string(&doc)?;
     if before.is_some() {
@@ -100,6 +107,29 @@ pub(super) fn files_of(host: &Host, request: &InitRequest, owner: Option<String>
             "peat data get hello result".to_owned(),
         ],
     })
+}
+
+/// What a marker that is no YAML says all the same: whose data it is, and where. `owner` is the repository that the private
+/// ledger belongs to.
+///
+/// # Errors
+/// `why`, when that cannot be told: another id or a datastore of its own would part the repository from its data.
+fn salvaged(root: &Path, why: &Error, owner: Option<&str>) -> Result<Map<String, Value>> {
+    let found = Marker::salvage(root, why).filter(|found| !found.repo_id.is_empty() || owner.is_some());
+    let Some(Marker { repo_id, datastore, mut doc, .. }) = found else {
+        let what = format!("{MARKER} cannot be read, nor whose data it is about and where that is");
+        return Err(Error::invalid(what)
+            .with_hint(format!("restore {MARKER} from git; 'peat init --force' writes only what it can be sure of"))
+            .with_source(Error::invalid(why.chain().join(": "))));
+    };
+    if !repo_id.is_empty() {
+        doc.insert("repoId".to_owned(), repo_id.into());
+    }
+    if let Some(datastore) = datastore {
+        let value = serde_json::to_value(datastore).map_err(|e| Error::internal("write a datastore").with_source(e))?;
+        doc.insert("datastore".to_owned(), value);
+    }
+    Ok(doc)
 }
 
 fn exists(root: &Path) -> Error {
