@@ -1,8 +1,11 @@
 //! The clone's side of a repair in the store: what is here may be what is missing there.
 
 use bytes::Bytes;
-use peat_ledger::{Broken, Content, Copies, FileRow, KnownUnit, MendPlan, Mended, Mending, Rank, State, Verified};
-use peat_types::{Hash, Result};
+use peat_ledger::{
+    Broken, Content, Copies, FileRow, KnownUnit, Ledger, MendPlan, Mended, Mending, NsInfo, Rank, State, Verified,
+};
+use peat_objects::Range;
+use peat_types::{Error, Hash, Result};
 
 use crate::db;
 use crate::handle::Inner;
@@ -24,6 +27,35 @@ impl LocalClone {
     pub async fn mend(&self, plan: &MendPlan) -> Result<Mended> {
         let how = Mending { author: self.0.author(), patience: MAINTENANCE };
         self.0.guarded(self.0.ledger.mend(plan, &*self.0, &how)).await
+    }
+
+    /// Writes the `ns.json` of the namespace again as this clone knows it, where it is missing or cannot be read. First the
+    /// log has to show that it is the one that is known.
+    ///
+    /// # Errors
+    /// `Damaged` when it is another one, or nothing of it is known here.
+    pub async fn write_info(&self) -> Result<()> {
+        const NS: &str = "ns.json";
+        // Past what takes a folder without it for no store.
+        let (store, info) = (&self.0.options.store, self.info());
+        let Some(head) = self.0.db.heads()?.head else {
+            return Err(Error::damaged(format!(
+                "this clone never read the log, so it cannot tell whether {NS} fits it"
+            ))
+            .with_hint("restore the file from a backup, or run this on a machine that has used the datastore"));
+        };
+        let ledger = Ledger::with_info(store.clone(), &self.0.env, info.clone(), self.0.id, self.0.instance);
+        Box::pin(ledger.with_seen(head.seq).confirm(&head)).await?;
+        let there = store.get(NS, Range::All).await?;
+        let bytes = serde_json::to_vec_pretty(info).map_err(|e| Error::internal("write ns.json").with_source(e))?;
+        match there.map(|object| serde_json::from_slice::<NsInfo>(&object.bytes)) {
+            None => store.create(NS, bytes.into()).await.map(drop),
+            Some(Err(_)) => store.put(NS, bytes.into()).await.map(drop),
+            Some(Ok(known)) if known.ledger == info.ledger => Ok(()),
+            Some(Ok(other)) => Err(Error::damaged(format!("{NS} in {store} is of ledger {}", other.ledger))
+                .with_code("fork")
+                .with_hint("the store was replaced: nothing was touched; mount or name the right one")),
+        }
     }
 }
 

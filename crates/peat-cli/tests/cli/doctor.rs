@@ -90,3 +90,68 @@ fn definitions_and_rights_are_checked_too() {
         assert!(!hint.contains("do not write"), "{found}");
     }
 }
+
+#[test]
+fn an_ns_json_that_is_damaged_or_gone_is_found_and_written_again() {
+    let sandbox = Sandbox::with_model("echo hi");
+    sandbox.peat("model method run m execute").ok();
+    let url = format!("file://{}", sandbox.path("disk").display());
+    sandbox.run(["datastore", "setup", &url, "--namespace", "q"]).ok();
+    let file = sandbox.path("disk/q/ns.json");
+    let whole = std::fs::read(&file).unwrap();
+    for gone in [false, true] {
+        if gone {
+            std::fs::remove_file(&file).unwrap()
+        } else {
+            std::fs::write(&file, "garbage").unwrap()
+        }
+        for command in ["doctor --json", "doctor --deep --json"] {
+            let found = finding(&sandbox.peat(command).status(1).json(), "ns.json");
+            assert!(found["repair"].as_str().unwrap().starts_with("write ns.json again"), "{found}");
+        }
+        if !gone {
+            let verified = sandbox.peat("ledger verify --json").status(1).json();
+            assert_eq!(verified["findings"][0]["check"], "ns.json", "{verified}");
+            let listed = sandbox.peat("datastore namespace list --json").ok().json();
+            assert_eq!(listed["unreadable"], serde_json::json!(["q"]), "{listed}");
+            let shown = sandbox.peat("datastore namespace list").ok().out;
+            assert!(shown.contains("q: its ns.json cannot be read"), "{shown}");
+            let mut late = Sandbox::new();
+            late.set("PEAT_HOME", late.path("home-of-its-own"));
+            let marker = std::fs::read_to_string(sandbox.path("repo/.peat.yaml")).unwrap();
+            late.write("repo/.peat.yaml", &marker);
+            let refused = late.peat("data list m").status(1);
+            assert!(refused.err.contains("'peat doctor --repair' writes it again"), "{}", refused.err);
+        }
+        let repaired = sandbox.peat("doctor --repair -y --json").ok().json();
+        assert_eq!(repaired["repaired"], serde_json::json!(["wrote ns.json again"]), "{repaired}");
+        assert_eq!(std::fs::read(&file).unwrap(), whole);
+        sandbox.peat("ledger verify --deep").ok();
+    }
+    // Not beside a log that is another one, or none.
+    std::fs::rename(sandbox.path("disk/q"), sandbox.path("away")).unwrap();
+    std::fs::create_dir(sandbox.path("disk/q")).unwrap();
+    sandbox.peat("doctor --repair -y").status(1);
+    assert_eq!(std::fs::read_dir(sandbox.path("disk/q")).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_missing_of_an_emptied_namespace_is_told_beside_its_ns_json() {
+    let server = S3Server::start().unwrap();
+    let mut sandbox = Sandbox::with_model("echo hi");
+    for (name, value) in server.vars() {
+        sandbox.set(&name, value);
+    }
+    sandbox.run(["datastore", "setup", &server.url(), "--namespace", "q"]).ok();
+    sandbox.peat("model method run m execute").ok();
+    server.empty();
+    let status = sandbox.peat("datastore status --json").status(1).json();
+    assert_eq!(status["healthy"], false);
+    let report = sandbox.peat("doctor --json").status(1).json();
+    for check in ["ns.json", "head", "log/"] {
+        assert_eq!(finding(&report, check)["passed"], false, "{check}: {report}");
+    }
+    let error = sandbox.peat("model method run m execute --json").status(1).error();
+    assert_eq!(error["code"], "rollback", "{error}");
+    assert!(server.keys().is_empty());
+}

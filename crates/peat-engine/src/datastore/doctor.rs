@@ -1,6 +1,6 @@
 //! The doctor: repo, clone and store, looked at from here. Evidence first; what is changed is what was shown.
 
-use peat_clone::{Built, Finding, LocalClone, MendPlan, Mended, Repair};
+use peat_clone::{Built, Finding, LocalClone, MendPlan, Mended, NsInfo, Repair};
 use peat_objects::{List, Range};
 use peat_types::{Result, Timestamp};
 
@@ -56,7 +56,8 @@ impl Repo {
         let mut ledger = if answers { self.check_ledger(clone, how).await? } else { StoreHealth::default() };
         if suspect {
             ledger.plan = MendPlan::default();
-            ledger.findings.iter_mut().for_each(|found| found.repair = None);
+            let described = health_findings.iter_mut().filter(|found| found.check == NS);
+            ledger.findings.iter_mut().chain(described).for_each(|found| found.repair = None);
         }
         health_findings.extend(ledger.findings);
         health_findings.extend(self.upkeep_finding()?);
@@ -77,9 +78,15 @@ impl Repo {
     /// `peat doctor --repair`: puts right what a diagnosis showed, then looks again.
     pub async fn doctor_repair(&self, diagnosis: &Diagnosis, how: Examination) -> Result<DoctorReport> {
         let clone = self.clone_of().await?;
+        let mut repaired = Vec::new();
+        // Without it nothing else is done in a store that is a folder.
+        if diagnosis.report.health_findings.iter().any(|found| found.check == NS && found.repair.is_some()) {
+            clone.write_info().await?;
+            repaired.push(format!("wrote {NS} again"));
+        }
         // First what is here is needed there, then what is wrong here is fetched from there.
         let mended = if diagnosis.plan.is_empty() { Mended::default() } else { clone.mend(&diagnosis.plan).await? };
-        let mut repaired = told(&mended);
+        repaired.extend(told(&mended));
         if mended.built != Built::default() {
             // Only now it shows where contents should lie, and which packs nothing needs any more.
             let next = self.doctor(how).await?.plan;
@@ -122,13 +129,9 @@ impl Repo {
                 return vec![finding("rights", &[error.chain().join(": ")], String::new(), &hint)];
             }
         };
-        let there = if object.is_some() { Vec::new() } else { vec![format!("{name} has no ns.json any more")] };
-        let mut findings = vec![finding(
-            "rights",
-            &there,
-            format!("{name} can be read and listed; --probe tries writing"),
-            "restore the store from a backup",
-        )];
+        let fine = format!("{name} can be read and listed; --probe tries writing");
+        let mut findings = vec![finding("rights", &[], fine, "")];
+        findings.push(described(clone, name, object.as_ref().map(|object| &object.bytes[..])));
         let now = self.host().env.now();
         findings.push(clock(now, object.and_then(|object| object.meta.date)));
         findings.push(finding(
@@ -151,6 +154,29 @@ impl Repo {
             }
         })
     }
+}
+
+/// Name of the check, and of what it looks at.
+pub(super) const NS: &str = "ns.json";
+
+/// Whether the namespace says what it is. A clone knows and never asks; whoever comes anew does.
+fn described(clone: &LocalClone, store: &str, there: Option<&[u8]>) -> DoctorFinding {
+    const HINT: &str = "restore it from a backup";
+    let ledger = clone.info().ledger;
+    let found = there.map(serde_json::from_slice::<NsInfo>);
+    let problem = match found {
+        Some(Ok(info)) if info.ledger == ledger => {
+            return finding(NS, &[], format!("the namespace holds ledger {ledger}"), HINT);
+        }
+        Some(Ok(info)) => {
+            let what = format!("{store} holds ledger {}, and this clone knows it as {ledger}", info.ledger);
+            return finding(NS, &[what], String::new(), HINT);
+        }
+        Some(Err(error)) => format!("{NS} of {store} cannot be read: {error}"),
+        None => format!("{store} has no {NS} any more"),
+    };
+    let repair = Some(format!("write {NS} again, if the log is what it was"));
+    DoctorFinding { repair, ..finding(NS, &[problem], String::new(), HINT) }
 }
 
 fn clock(now: Timestamp, store: Option<Timestamp>) -> DoctorFinding {

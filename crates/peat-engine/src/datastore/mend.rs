@@ -3,7 +3,7 @@
 use peat_clone::{Broken, Built, Flaw, LocalClone, MendPlan, Mended, Rebuild, Verified};
 use peat_types::{ItemPath, Result, Unit};
 
-use super::doctor::Examination;
+use super::doctor::{Examination, NS};
 use crate::Repo;
 use crate::history::model_of;
 use crate::paths::DataPath;
@@ -112,7 +112,11 @@ impl Repo {
             clone.inventory().await
         };
         let found = match found {
-            Ok(found) => found,
+            // (The look at the store has said what is wrong with that.)
+            Ok(mut found) => {
+                found.findings.retain(|flaw| flaw.object != NS);
+                found
+            }
             Err(error) => {
                 let hint = error.hints().first().cloned();
                 let finding = DoctorFinding { hint, ..ledger(false, error.chain().join(": ")) };

@@ -11,9 +11,9 @@ impl Repo {
     /// All namespaces that this client may see. Where it may not list the store, the one in use.
     pub async fn namespace_list(&self) -> Result<NamespaceList> {
         let (clone, place) = self.opened().await?;
-        let (infos, limited) = match namespaces_of(&place.opened).await {
-            Ok(infos) => (infos, false),
-            Err(error) if error.kind() == Kind::Denied => (vec![clone.info().clone()], true),
+        let ((infos, unreadable), limited) = match namespaces_of(&place.opened).await {
+            Ok(found) => (found, false),
+            Err(error) if error.kind() == Kind::Denied => ((vec![clone.info().clone()], Vec::new()), true),
             Err(error) => return Err(error),
         };
         let row = |info: NsInfo| NamespaceRow {
@@ -28,6 +28,7 @@ impl Repo {
             store: place.opened.url.clone(),
             current_namespace: place.namespace.clone(),
             namespaces: infos.into_iter().map(row).collect(),
+            unreadable,
             limited,
         })
     }

@@ -135,6 +135,9 @@ pub struct NamespaceList {
     pub current_namespace: Namespace,
     /// By name.
     pub namespaces: Vec<NamespaceRow>,
+    /// Those whose `ns.json` cannot be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<Namespace>,
     /// Whether only the one in use could be seen, because the store may not be listed.
     pub limited: bool,
 }

@@ -100,7 +100,11 @@ pub(super) fn parse(store: &dyn Store, bytes: &Bytes) -> Result<NsInfo> {
             .with_hint("otherwise choose another namespace with --namespace, or another prefix"));
     }
     // The version first: a newer format may have other fields.
-    let bad = |e| Error::damaged(format!("{} in {store} cannot be read", key::NS)).with_source(e);
+    let bad = |e| {
+        Error::damaged(format!("{} in {store} cannot be read", key::NS))
+            .with_hint("on a machine that has a clone of it 'peat doctor --repair' writes it again; else restore it")
+            .with_source(e)
+    };
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(bad)?;
     let version = value.get("format").and_then(serde_json::Value::as_u64);
     if version.is_some_and(|version| version > u64::from(format::VERSION)) {

@@ -162,8 +162,12 @@ fn not_peat(opened: &Opened, place: &str, foreign: &[&String]) -> Error {
 /// Reads an `ns.json`.
 pub(super) fn info(opened: &Opened, namespace: &Namespace, bytes: &[u8]) -> Result<NsInfo> {
     let bad = || format!("{namespace}/ns.json in {} cannot be read", opened.url);
-    let value: serde_json::Value =
-        serde_json::from_slice(bytes).map_err(|e| Error::damaged(bad()).with_code("not_peat_data").with_source(e))?;
+    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|e| {
+        Error::damaged(bad())
+            .with_code("not_peat_data")
+            .with_hint("if it was Peat's: on a machine that has a clone 'peat doctor --repair' writes it again")
+            .with_source(e)
+    })?;
     serde_json::from_value(value).map_err(|e| {
         Error::new(Kind::Unsupported, bad())
             .with_code("unsupported_version")
@@ -179,13 +183,24 @@ pub(in crate::datastore) async fn all(opened: &Opened) -> Result<(Vec<NsInfo>, V
 
 /// The namespaces among names at the root of a store, by name.
 async fn namespaces(opened: &Opened, names: &[String]) -> Result<Vec<NsInfo>> {
-    let slugs = names.iter().filter_map(|name| name.strip_suffix('/')?.parse::<Namespace>().ok());
-    let reads: Vec<_> = slugs.map(|slug| info_of(opened, slug)).collect();
-    let read: Vec<Option<NsInfo>> = stream::iter(reads).buffered(PARALLEL).try_collect().await?;
-    Ok(read.into_iter().flatten().collect())
+    Ok(read(opened, names).await?.0)
 }
 
-async fn info_of(opened: &Opened, slug: Namespace) -> Result<Option<NsInfo>> {
+async fn read(opened: &Opened, names: &[String]) -> Result<(Vec<NsInfo>, Vec<Namespace>)> {
+    let slugs = names.iter().filter_map(|name| name.strip_suffix('/')?.parse::<Namespace>().ok());
+    let reads: Vec<_> = slugs.map(|slug| info_of(opened, slug)).collect();
+    let read: Vec<Option<Result<NsInfo, Namespace>>> = stream::iter(reads).buffered(PARALLEL).try_collect().await?;
+    let (mut infos, mut unreadable) = (Vec::new(), Vec::new());
+    for one in read.into_iter().flatten() {
+        match one {
+            Ok(info) => infos.push(info),
+            Err(slug) => unreadable.push(slug),
+        }
+    }
+    Ok((infos, unreadable))
+}
+
+async fn info_of(opened: &Opened, slug: Namespace) -> Result<Option<Result<NsInfo, Namespace>>> {
     let store = opened.within(slug.as_str())?;
     let object = match store.get("ns.json", Range::All).await {
         Ok(object) => object,
@@ -193,5 +208,5 @@ async fn info_of(opened: &Opened, slug: Namespace) -> Result<Option<NsInfo>> {
         Err(error) if error.kind() == Kind::Denied => None,
         Err(error) => return Err(error),
     };
-    Ok(object.and_then(|object| info(opened, &slug, &object.bytes).ok()))
+    Ok(object.map(|object| info(opened, &slug, &object.bytes).map_err(|_| slug)))
 }

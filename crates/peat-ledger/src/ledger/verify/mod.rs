@@ -100,6 +100,7 @@ pub(super) async fn verify(ledger: &Ledger, depth: Depth, prints: Option<&Prints
         blocks: BTreeSet::new(),
         torn: BTreeSet::new(),
     };
+    check.info().await?;
     let Some(head) = check.log().await? else { return Ok(check.out) };
     let Some(packs) = check.packs(&head).await? else { return Ok(check.out) };
     if depth > Depth::Names {

@@ -12,8 +12,8 @@ use crate::format;
 use crate::format::page::TreeKind;
 use crate::format::row::{read_pack_key, read_pack_value};
 use crate::format::tree::{Hole, salvage};
-use crate::ledger::key;
 use crate::ledger::whole::Room;
+use crate::ledger::{create, key};
 use crate::model::{Segment, State};
 
 /// A slot that was written of late stays for a day, so that nobody is left waiting at it.
@@ -58,6 +58,18 @@ impl PackTable {
 }
 
 impl Check<'_> {
+    /// `ns.json`: whoever has a clone never reads it again, whoever comes anew needs it.
+    pub(super) async fn info(&mut self) -> Result<()> {
+        let again = "'peat doctor --repair' writes it again, on a machine that has a clone";
+        match create::read(&*self.ledger.store).await {
+            Ok(Some(info)) if info.ledger == self.ledger.info.ledger => {}
+            Ok(Some(info)) => self.find(key::NS, format!("names another ledger, {}", info.ledger), RESTORE),
+            Ok(None) => self.find(key::NS, "is missing", again),
+            Err(error) => self.note(Flaw::new(key::NS, "", again), error)?,
+        }
+        Ok(())
+    }
+
     /// The pack table, compared with the packs that are there. `None` when a newer version wrote it.
     pub(super) async fn packs(&mut self, head: &State) -> Result<Option<PackTable>> {
         let pages = self.source();

@@ -26,6 +26,11 @@ impl Render for NamespaceList {
             vec![row.namespace.to_string(), row.repo_id.clone(), row.registered_at.to_string(), what.to_owned()]
         });
         page.table(&["namespace", "repo", "made", ""], rows.collect(), "The store has no namespace.");
+        for namespace in &self.unreadable {
+            page.line(format_args!(
+                "{namespace}: its ns.json cannot be read; on a machine that has a clone 'peat doctor --repair' writes it again"
+            ));
+        }
         if self.limited {
             page.line("others are not shown: this client may not list the store");
         }
