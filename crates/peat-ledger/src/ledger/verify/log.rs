@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
-use peat_objects::Range;
 use peat_types::{Result, Seq};
 
 use super::flaw::{Flaw, RESTORE};
@@ -46,9 +45,6 @@ impl Check<'_> {
     pub(super) async fn log(&mut self) -> Result<Option<State>> {
         let ledger = self.ledger;
         let seen = ledger.known(Seq::ZERO);
-        if ledger.store.get(key::NS, Range::All).await?.is_none() {
-            self.find(key::NS, "is missing", RESTORE);
-        }
         let mut seqs = BTreeSet::new();
         for listed in listing::list_all(ledger, key::LOG).await? {
             match key::log_seq(&listed.key) {
