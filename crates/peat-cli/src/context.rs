@@ -213,16 +213,17 @@ impl Context {
         }
     }
 
-    /// Whether something that cannot be undone is wanted. `--json` counts as consent: scripts depend on it.
+    /// Whether something that cannot be undone is wanted.
     ///
     /// # Errors
-    /// `confirmation_needed` when there is nobody to ask.
+    /// `confirmation_needed` when there is nobody to ask: no terminal, or a program that reads JSON.
     pub fn confirmed(&self, yes: bool, question: &str) -> Result<bool> {
-        if yes || self.settings.json {
+        if yes {
             return Ok(true);
         }
-        if !self.settings.terminal_in {
-            return Err(Error::invalid(format!("not confirmed, and there is no terminal to ask on: {question}"))
+        if self.settings.json || !self.settings.terminal_in {
+            let why = if self.settings.json { "--json never asks" } else { "there is no terminal to ask on" };
+            return Err(Error::invalid(format!("not confirmed, and {why}: {question}"))
                 .with_code("confirmation_needed")
                 .with_hint("say --yes if that is what you want"));
         }

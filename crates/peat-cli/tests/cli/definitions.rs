@@ -143,8 +143,10 @@ fn delete_without_a_terminal_needs_yes() {
     let sandbox = Sandbox::with_model("echo hi");
     let ran = sandbox.peat("model delete m").status(1);
     assert!(ran.err.contains("--yes"), "{}", ran.err);
+    // JSON is a form of the output, never a yes.
+    assert_eq!(sandbox.peat("model delete m --json").status(1).error()["code"], "confirmation_needed");
     sandbox.peat("model get m").ok();
-    sandbox.peat("model delete m --json").ok();
+    sandbox.peat("model delete m --json --yes").ok();
     assert_eq!(sandbox.peat("model get m --json").status(1).error()["code"], "model_not_found");
 }
 

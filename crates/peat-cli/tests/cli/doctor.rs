@@ -30,6 +30,7 @@ fn repairs_are_shown_asked_for_and_done_once() {
     let unasked = sandbox.peat("doctor --repair").status(1);
     assert!(unasked.out.contains("notes.txt"), "the evidence comes first: {unasked:?}");
     assert!(unasked.err.contains("there is no terminal to ask on"), "{unasked:?}");
+    assert_eq!(sandbox.peat("doctor --repair --json").status(1).error()["code"], "confirmation_needed");
     assert_ne!(std::fs::read(&raw).unwrap(), whole);
     let repaired = sandbox.peat("doctor --repair -y --json").ok().json();
     assert_eq!((&repaired["overallStatus"], repaired["repaired"].as_array().unwrap().len()), (&"pass".into(), 2));

@@ -1,6 +1,6 @@
 use peat_engine::PurgeRequest;
 use peat_engine::report::DatastorePurge;
-use peat_types::{Error, Result};
+use peat_types::Result;
 
 use super::gc::objects;
 use crate::context::Context;
@@ -32,12 +32,9 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
         return Ok(Exit::Success);
     }
     if !args.yes {
-        if cx.settings.json {
-            return Err(Error::invalid("a purge cannot be undone, so it is not done without being asked for")
-                .with_code("confirmation_needed")
-                .with_hint("look at it with --dry-run, then say --yes"));
+        if !cx.printer.is_json() {
+            cx.printer.report(&plan, None)?;
         }
-        cx.printer.report(&plan, None)?;
         if !cx.confirmed(false, "Remove all of that for good?")? {
             return cx.declined();
         }
