@@ -215,7 +215,12 @@ fn stdout_error(error: io::Error) -> Error {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Error::new(Kind::Cancelled, "the reader of the output went away").with_code(BROKEN_PIPE);
     }
-    Error::io("write to", std::path::Path::new("stdout"), error)
+    // Nothing that `Error::io` advises fits: the command has done what it does, and running it again does it again.
+    let code = if error.kind() == io::ErrorKind::StorageFull { "disk_full" } else { "stdout" };
+    Error::new(Kind::Offline, "the command was carried out, but what it says could not be written to stdout")
+        .with_code(code)
+        .with_hint("look at what it did before running it again: 'peat log' and 'peat status' show it")
+        .with_source(error)
 }
 
 fn error_text(error: &Error, colour: bool) -> String {

@@ -25,6 +25,17 @@ fn mr18_ctrl_c_ends_the_run_and_frees_the_lease() {
 }
 
 #[test]
+fn what_was_done_is_not_advised_again_when_its_report_cannot_be_written() {
+    let sandbox = Sandbox::with_model("echo x >> side");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let ran = sandbox.command(["model", "method", "run", "m", "execute"]).stdout(full).output().unwrap();
+    let ran = crate::sandbox::Ran::of(&ran).status(1);
+    assert!(ran.err.contains("was carried out") && ran.err.contains("'peat log'"), "{ran:?}");
+    assert!(!ran.err.contains("nothing was lost"), "{ran:?}");
+    assert_eq!(sandbox.peat("data versions m result --json").ok().json()["total"], 1);
+}
+
+#[test]
 fn a_killed_peat_takes_its_method_along_and_heals() {
     let sandbox = Sandbox::with_model("touch started; sleep 61.99");
     let mut run = sandbox.command(["model", "method", "run", "m", "execute"]).spawn().unwrap();
