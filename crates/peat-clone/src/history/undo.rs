@@ -182,6 +182,9 @@ impl LocalClone {
 
 /// The transaction that is meant.
 fn chosen<'a>(seq: Seq, txs: &'a [TxHead], change: Option<&str>) -> Result<&'a TxHead> {
+    if change.is_some_and(|wanted| wanted.trim().is_empty()) {
+        return Err(Error::invalid("the change to undo has an empty name: give the start of its id, or leave it out"));
+    }
     let named = |tx: &&TxHead| change.is_none_or(|wanted| tx.change.to_string().starts_with(wanted));
     let found: Vec<&TxHead> = txs.iter().filter(named).collect();
     let list = |txs: &[&TxHead]| {
