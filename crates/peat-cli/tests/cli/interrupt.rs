@@ -36,6 +36,30 @@ fn what_was_done_is_not_advised_again_when_its_report_cannot_be_written() {
 }
 
 #[test]
+fn a_terminal_that_goes_away_ends_the_run_cleanly_and_not_under_nohup() {
+    let sandbox = Sandbox::with_model("touch started; sleep 61.31");
+    let run = sandbox.command(["model", "method", "run", "m", "execute"]).spawn().unwrap();
+    wait_for(&sandbox, "repo/started");
+    crate::killed::signal(&run, "-HUP");
+    let ended = run.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    assert_eq!(sandbox.peat("model output get m --json").ok().json()["status"], "cancelled");
+    assert_eq!(sandbox.peat("datastore lock status --json").ok().json()["held"], false);
+    assert!(!lives("sleep 61.31"));
+    let script = "trap '' HUP; exec \"$0\" model method run m execute --input \"run=touch second; until test -e go; do sleep 0.05; done\"";
+    let args = ["-c", script, env!("CARGO_BIN_EXE_peat")];
+    let peat = sandbox.command([""; 0]);
+    let mut kept = std::process::Command::new("sh");
+    kept.args(args).current_dir(sandbox.repo()).env_clear();
+    kept.envs(peat.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let kept = kept.spawn().unwrap();
+    wait_for(&sandbox, "repo/second");
+    crate::killed::signal(&kept, "-HUP");
+    sandbox.write("repo/go", "");
+    assert_eq!(kept.wait_with_output().unwrap().status.code(), Some(0));
+}
+
+#[test]
 fn a_killed_peat_takes_its_method_along_and_heals() {
     let sandbox = Sandbox::with_model("touch started; sleep 61.99");
     let mut run = sandbox.command(["model", "method", "run", "m", "execute"]).spawn().unwrap();
