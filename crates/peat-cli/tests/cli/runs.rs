@@ -166,7 +166,8 @@ fn mr24_output_and_log_of_the_newest_run() {
 fn mr27_the_time_limit_of_a_run() {
     let sandbox = Sandbox::with_model("sleep 61.27");
     let started = Instant::now();
-    sandbox.peat("model method run m execute --timeout 1").status(1);
+    let ran = sandbox.peat("model method run m execute --timeout 1 --json").status(1);
+    assert_eq!((&ran.json()["status"], &ran.error()["code"]), (&"cancelled".into(), &"cancelled".into()));
     assert!(started.elapsed() < Duration::from_secs(6));
     assert!(!lives("sleep 61.27"));
 }

@@ -219,8 +219,8 @@ fn judge(
             let reason = call.cancel.reason().unwrap_or_else(|| Reason::Request(by_file.unwrap_or_default()));
             let text = format!("the command was ended: {}", reason.text());
             let end = match reason {
-                Reason::Interrupt | Reason::Request(_) => End::Cancelled(reason.text()),
-                Reason::Timeout(_) | Reason::LeaseLost(_) | Reason::Silence(_) => End::Failed(text.clone()),
+                Reason::Interrupt | Reason::Request(_) | Reason::Timeout(_) => End::Cancelled(reason.text()),
+                Reason::LeaseLost(_) | Reason::Silence(_) => End::Failed(text.clone()),
             };
             (-1, end, Some(text))
         }
