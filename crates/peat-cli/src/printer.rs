@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use peat_engine::report::Report;
 use peat_types::{Env, Error, Kind, Result};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::args::Global;
 use crate::exit::BROKEN_PIPE;
@@ -241,16 +241,15 @@ fn error_text(error: &Error, colour: bool) -> String {
 }
 
 fn error_json(error: &Error) -> String {
-    let mut fields = Map::from_iter([
-        ("error".to_owned(), Value::from(error.to_string())),
-        ("code".to_owned(), Value::from(error.code())),
-    ]);
-    if !error.hints().is_empty() {
-        fields.insert("hint".to_owned(), Value::from(error.hints().join("\n")));
-    }
-    let causes: Vec<String> = error.chain().split_off(1);
-    fields.insert("causes".to_owned(), json!(causes));
-    format!("{}\n", json_text(&Value::Object(fields).to_string()))
+    let causes = error.chain().split_off(1);
+    // Every error has every field, so that scripts need not ask whether it is there.
+    let fields = json!({
+        "error": error.to_string(),
+        "code": error.code(),
+        "hint": error.hints().join("\n"),
+        "causes": causes,
+    });
+    format!("{}\n", json_text(&fields.to_string()))
 }
 
 #[cfg(test)]

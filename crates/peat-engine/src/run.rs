@@ -82,7 +82,7 @@ impl Observer for Quiet {
 pub struct Ran {
     /// What it came to.
     pub report: RunReport,
-    /// Why the command is not a success: the method failed (`method_execution_failed`), was cancelled (`cancelled`, kind
+    /// Why the command is not a success: the method failed (`method_execution_failed`), was cancelled (`cancelled`, or `interrupted` by a signal, kind
     /// `Cancelled`), or its results are not in the ledger (`commit_pending`, `outcome_unknown`, `lease_lost`).
     pub error: Option<Error>,
     /// Of a run that was asked for without the store: that its results wait for it, and what commits them. No failure.
@@ -170,7 +170,9 @@ impl Repo {
         let heart = beats::Heart::start(self.host().beats, run.as_ref());
         let outcome = self.execute(&prepared, request, cancel, observer, run.as_deref(), &heart, &log, &local).await;
         let took = self.host().env.monotonic().saturating_sub(began);
-        finish(&mut prepared.output, &outcome, self.host().env.now(), took);
+        // A signal has a code of its own.
+        let code = if cancel.reason() == Some(Reason::Interrupt) { "interrupted" } else { "cancelled" };
+        finish(&mut prepared.output, &outcome, code, self.host().env.now(), took);
         let mut change = change::end(self.host(), &prepared, &outcome, request, log.into_bytes());
         if let Some(patience) = request.patience.or(request.offline.then_some(OFFLINE_PATIENCE)) {
             change.patience = patience;
@@ -189,7 +191,7 @@ impl Repo {
         };
         heart.stop().await;
         drop(local);
-        Ok(report(prepared, &outcome, ended, request.offline, unleased))
+        Ok(report(prepared, &outcome, code, ended, request.offline, unleased))
     }
 
     /// After a begin that was given up half-way: a start that is in the log is released, one that is not is kept out of
@@ -400,11 +402,11 @@ fn not_begun(error: Error, prepared: &Prepared) -> Error {
     }
 }
 
-fn finish(output: &mut Output, outcome: &Outcome, now: peat_types::Timestamp, took: Duration) {
+fn finish(output: &mut Output, outcome: &Outcome, cancelled: &str, now: peat_types::Timestamp, took: Duration) {
     let (status, error) = match &outcome.end {
         End::Succeeded => (RunStatus::Succeeded, None),
         End::Failed(why) => (RunStatus::Failed, Some((why, "method_execution_failed"))),
-        End::Cancelled(why) => (RunStatus::Cancelled, Some((why, "cancelled"))),
+        End::Cancelled(why) => (RunStatus::Cancelled, Some((why, cancelled))),
     };
     output.status = status;
     output.error = error.map(|(message, code)| crate::RunError {
@@ -416,7 +418,14 @@ fn finish(output: &mut Output, outcome: &Outcome, now: peat_types::Timestamp, to
     output.duration_ms = Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
 }
 
-fn report(prepared: Prepared, outcome: &Outcome, ended: Result<Committed>, offline: bool, unleased: bool) -> Ran {
+fn report(
+    prepared: Prepared,
+    outcome: &Outcome,
+    cancelled: &'static str,
+    ended: Result<Committed>,
+    offline: bool,
+    unleased: bool,
+) -> Ran {
     let Prepared { definition, arguments, output, who, .. } = prepared;
     let (name, method) = (definition.name.clone(), output.method_name.clone());
     let error = match &outcome.end {
@@ -426,7 +435,9 @@ fn report(prepared: Prepared, outcome: &Outcome, ended: Result<Committed>, offli
                 .with_code("method_execution_failed")
                 .with_hint(format!("'peat model output logs {name}' shows what it printed")),
         ),
-        End::Cancelled(why) => Some(Error::new(Kind::Cancelled, format!("method '{method}' of model '{name}': {why}"))),
+        End::Cancelled(why) => Some(
+            Error::new(Kind::Cancelled, format!("method '{method}' of model '{name}': {why}")).with_code(cancelled),
+        ),
     };
     let mut report = RunReport {
         model_id: definition.id,

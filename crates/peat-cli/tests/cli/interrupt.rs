@@ -14,6 +14,8 @@ fn mr18_ctrl_c_ends_the_run_and_frees_the_lease() {
     interrupt(&run);
     let ended = run.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    let error = crate::sandbox::Ran::of(&ended).error();
+    assert_eq!((&error["code"], &error["hint"]), (&"interrupted".into(), &"".into()), "{error}");
     let output = sandbox.peat("model output get m --json").ok().json();
     let status = output["status"].as_str().unwrap();
     assert!(["cancelled", "interrupted"].contains(&status), "{status}");
