@@ -123,7 +123,7 @@ pub struct Datastore {
 
 /// `deleteLimit` of a datastore: more than one of them has to be allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct DeleteLimit {
     /// Items.
     pub items: u64,
@@ -202,10 +202,35 @@ impl Marker {
         }
         let (datastore, upkeep) = match doc.get("datastore") {
             None | Some(Value::Null) => (None, Upkeep::default()),
-            Some(value) => (datastore(value)?, upkeep(value)?),
+            Some(value) => {
+                known_keys(value)?;
+                (datastore(value)?, upkeep(value)?)
+            }
         };
         Ok(Self { version, repo_id, datastore, upkeep, doc, damage: None })
     }
+}
+
+/// What may stand in `datastore`.
+const KEYS: [&str; 10] = [
+    "url",
+    "namespace",
+    "endpoint",
+    "region",
+    "pathStyle",
+    "profile",
+    "hydration",
+    "deleteLimit",
+    "retention",
+    "maintenance",
+];
+
+/// A misspelt key would leave a limit out without a word.
+fn known_keys(value: &Value) -> Result<()> {
+    let unknown = value.as_object().and_then(|fields| fields.keys().find(|key| !KEYS.contains(&key.as_str())));
+    let Some(key) = unknown else { return Ok(()) };
+    let error = Error::invalid(format!("{MARKER}: datastore has no setting '{key}'"));
+    Err(error.with_hint(format!("correct it or remove it; there are: {}", KEYS.join(", "))))
 }
 
 fn upkeep(value: &Value) -> Result<Upkeep> {
@@ -231,6 +256,10 @@ fn datastore(value: &Value) -> Result<Option<Datastore>> {
     }
     store.namespace()?;
     store.hydration()?;
+    if let Some(limit) = store.delete_limit.filter(|limit| limit.percent > 100) {
+        return Err(Error::invalid(format!("{MARKER}: datastore.deleteLimit.percent is {}", limit.percent))
+            .with_hint("it is a share of all items, from 0 to 100"));
+    }
     Ok(Some(store))
 }
 
@@ -307,10 +336,31 @@ mod tests {
         let store = Datastore { url: "s3://b/p".into(), ..Datastore::default() };
         let shared = Marker::parse(&with_datastore(&private, &store).unwrap(), "0.1.0").unwrap();
         assert_eq!((shared.datastore.unwrap().url.as_str(), shared.upkeep), ("s3://b/p", marker.upkeep));
-        for bad in ["retention: {days: 0}", "retention: {days: x}", "retention: {weeks: 1}", "maintenance: maybe"] {
+        for bad in [
+            "retention: {days: 0}",
+            "retention: {days: x}",
+            "retention: {weeks: 1}",
+            "maintenance: maybe",
+            "maintenence: off",
+        ] {
             let text = format!("{TEXT}datastore: {{{bad}}}\n");
             assert!(Marker::parse(&text, "0.1.0").is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn misspelt_settings_and_impossible_limits_are_named() {
+        for (bad, named) in [
+            ("deletelimit: {items: 1}", "'deletelimit'"),
+            ("maintenence: off", "'maintenence'"),
+            ("deleteLimit: {item: 1}", "`item`"),
+            ("deleteLimit: {percent: 101}", "deleteLimit.percent is 101"),
+        ] {
+            let error = Marker::parse(&format!("{TEXT}datastore: {{url: 'file:///x', {bad}}}\n"), "0.1.0").unwrap_err();
+            assert!(error.to_string().contains(named), "{error:?}");
+        }
+        let all = "deleteLimit: {items: 1, percent: 100}, pathStyle: true, maintenance: on";
+        assert!(Marker::parse(&format!("{TEXT}datastore: {{url: 'file:///x', {all}}}\n"), "0.1.0").is_ok());
     }
 
     #[test]
