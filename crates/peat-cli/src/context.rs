@@ -66,6 +66,11 @@ impl Context {
     /// The machine as the engine is to see it.
     pub fn host(&self) -> Result<Host> {
         let cwd = std::env::current_dir().map_err(|e| Error::io("find", Path::new("the current folder"), e))?;
+        // Each working directory would get a clone of its own.
+        if let Some(home) = self.settings.home.as_ref().filter(|home| home.is_relative()) {
+            return Err(Error::invalid(format!("PEAT_HOME is '{}', which is no absolute path", home.display()))
+                .with_hint("set it to a folder that begins with '/'"));
+        }
         let mut host = Host::new(self.env.clone(), env!("CARGO_PKG_VERSION"), cwd, self.settings.home.clone());
         host.repo_dir.clone_from(&self.settings.repo_dir);
         let exe = std::env::current_exe().map_err(|e| Error::io("find", Path::new("this executable"), e))?;

@@ -65,6 +65,7 @@ fn answer(args: &[OsString], env: Env) -> Exit {
     };
     let settings = Settings::resolve(cli.global, &env);
     let printer = Printer::new(&settings);
+    settings.misunderstood.iter().for_each(|line| printer.warning(line));
     let telemetry = Telemetry::start(&env);
     logging::start(&settings, &printer, &env, telemetry.part());
     let context = Context::new(settings, printer, env).handing_on(telemetry.hand_on());

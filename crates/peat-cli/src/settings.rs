@@ -42,6 +42,8 @@ pub(crate) struct Settings {
     pub user: String,
     /// Whether maintenance may run by itself.
     pub maintenance: bool,
+    /// Variables that are set to what they cannot be, and are passed over: a line for each.
+    pub misunderstood: Vec<String>,
 }
 
 impl Settings {
@@ -71,20 +73,28 @@ impl Settings {
             home: home(env),
             temporary: PathBuf::from(env.var("TMPDIR").unwrap_or("/tmp")),
             maintenance: env.var(VARIABLE) != Some("off"),
+            misunderstood: misunderstood(env),
             user: env.var("USER").or_else(|| env.var("LOGNAME")).unwrap_or("unknown").to_owned(),
         }
     }
+}
+
+fn misunderstood(env: &Env) -> Vec<String> {
+    let level = env.var("PEAT_LOG_LEVEL").filter(|level| LogLevel::from_str(level, true).is_err());
+    let level = level.map(|is| ("PEAT_LOG_LEVEL", is, "trace, debug, info, warning or error"));
+    let maintenance = env.var(VARIABLE).filter(|is| !["on", "off"].contains(is));
+    let maintenance = maintenance.map(|is| (VARIABLE, is, "on or off"));
+    let line = |(name, is, may): (&str, &str, &str)| format!("{name} is '{is}', and passed over: it may be {may}");
+    level.into_iter().chain(maintenance).map(line).collect()
 }
 
 fn home(env: &Env) -> Option<PathBuf> {
     if let Some(dir) = env.var("PEAT_HOME") {
         return Some(PathBuf::from(dir));
     }
-    let data = env
-        .var("XDG_DATA_HOME")
-        .map(PathBuf::from)
-        .filter(|dir| dir.is_absolute())
-        .or_else(|| env.var("HOME").map(|dir| Path::new(dir).join(".local/share")));
+    let data = env.var("XDG_DATA_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute()).or_else(|| {
+        env.var("HOME").filter(|dir| Path::new(dir).is_absolute()).map(|dir| Path::new(dir).join(".local/share"))
+    });
     data.map(|dir| dir.join("peat"))
 }
 

@@ -140,6 +140,7 @@ impl Repo {
 
     async fn run_once(&self, request: &RunRequest, cancel: &Cancel, observer: &dyn Observer) -> Result<Ran> {
         let mut prepared = self.prepare(request)?;
+        let patience = self.lock_timeout(request)?;
         let (clone, place) = self.opened().await?;
         prepared.describe(&Span::current(), &place.namespace);
         let capability = self.capability(clone)?;
@@ -153,7 +154,7 @@ impl Repo {
         let local = LocalRuns::new(&place.dir).enter(&self.host().env, &prepared.definition, &prepared.output)?;
         let run = tokio::select! {
             biased;
-            run = self.begin(clone, &prepared, request, leased, capability) => Ok(run?),
+            run = self.begin(clone, &prepared, patience, leased, capability) => Ok(run?),
             reason = cancel.cancelled() => Err(reason),
             reason = local.cancelled(&self.host().env) => Err(reason),
         };
@@ -203,6 +204,18 @@ impl Repo {
         }
     }
 
+    /// How long to wait for somebody else's lease.
+    fn lock_timeout(&self, request: &RunRequest) -> Result<Duration> {
+        let Some(text) = self.host().env.var("PEAT_LOCK_TIMEOUT_MS") else {
+            return Ok(request.lock_timeout.unwrap_or(WAIT));
+        };
+        let ms = text.parse().map_err(|_| {
+            Error::invalid(format!("PEAT_LOCK_TIMEOUT_MS is '{text}', which is no number"))
+                .with_hint("write milliseconds, such as 60000, or unset it and say --lock-timeout")
+        })?;
+        Ok(request.lock_timeout.unwrap_or(Duration::from_millis(ms)))
+    }
+
     fn prepare(&self, request: &RunRequest) -> Result<Prepared> {
         let host = self.host();
         let definition = self.definition(&request.model)?;
@@ -248,7 +261,7 @@ impl Repo {
         &self,
         clone: &LocalClone,
         prepared: &Prepared,
-        request: &RunRequest,
+        wait: Duration,
         leased: bool,
         capability: Option<Capability>,
     ) -> Result<Option<Arc<peat_clone::Run>>> {
@@ -261,13 +274,7 @@ impl Repo {
         }
         let mut start = change::start(prepared);
         start.capability = capability;
-        let from_env =
-            self.host().env.var("PEAT_LOCK_TIMEOUT_MS").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
-        let new = NewRun {
-            start,
-            lease: if leased { LeaseMode::Leased } else { LeaseMode::Unleased },
-            wait: request.lock_timeout.or(from_env).unwrap_or(WAIT),
-        };
+        let new = NewRun { start, lease: if leased { LeaseMode::Leased } else { LeaseMode::Unleased }, wait };
         let run = clone.begin(new).await.map_err(|e| not_begun(e, prepared))?;
         Ok(Some(Arc::new(run)))
     }

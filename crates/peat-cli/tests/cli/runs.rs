@@ -163,6 +163,21 @@ fn mr24_output_and_log_of_the_newest_run() {
 }
 
 #[test]
+fn variables_that_cannot_be_understood_are_named() {
+    let mut sandbox = Sandbox::with_model("echo hi");
+    sandbox.set("PEAT_LOG_LEVEL", "bogus");
+    sandbox.set("PEAT_MAINTENANCE", "bogus");
+    let said = sandbox.peat("model search").ok().err;
+    assert!(said.contains("PEAT_LOG_LEVEL is 'bogus'") && said.contains("PEAT_MAINTENANCE is 'bogus'"), "{said}");
+    sandbox.set("PEAT_LOCK_TIMEOUT_MS", "1s");
+    let error = sandbox.peat("model method run m execute --json").status(1).error();
+    assert!(error["error"].as_str().unwrap().contains("PEAT_LOCK_TIMEOUT_MS is '1s'"), "{error}");
+    sandbox.set("PEAT_HOME", "relative");
+    let error = sandbox.peat("status --json").status(1).error();
+    assert!(error["error"].as_str().unwrap().contains("PEAT_HOME is 'relative'"), "{error}");
+}
+
+#[test]
 fn mr27_the_time_limit_of_a_run() {
     let sandbox = Sandbox::with_model("sleep 61.27");
     let started = Instant::now();

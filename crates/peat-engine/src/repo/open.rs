@@ -83,7 +83,7 @@ pub(crate) fn place(host: &Host, root: &Path, repo_id: &str, datastore: Option<&
         local.clone()
     } else {
         let home = host.peat_home.as_ref().ok_or_else(|| {
-            Error::invalid("there is no folder for local copies: neither PEAT_HOME nor HOME is set")
+            Error::invalid("there is no folder for local copies: neither PEAT_HOME nor HOME is set to an absolute path")
                 .with_hint("set PEAT_HOME to a folder that only you can write to")
         })?;
         home.join("clones").join(clone_name(&opened.url, &namespace, repo_id))
