@@ -154,7 +154,7 @@ pub(super) fn explain(error: Error, model: &str, method: &str, took: Option<Stri
     let begun = format!("method '{method}' of model '{model}' ended{took}, but its results are not in the datastore");
     match error.code() {
         "lease_lost" => error
-            .context(format!("{begun}: another run took over while it was at work; they are kept on this machine"))
+            .context(format!("{begun}: its lease was taken over or released by force while it was at work; they are kept on this machine"))
             .with_hint("'peat pending list' shows the kept change")
             .with_hint(
                 "'peat pending adopt CHANGE' adds its results as new versions, 'peat pending drop CHANGE' forgets them",

@@ -90,7 +90,7 @@ impl Render for SyncReport {
             page.field("settled", count(committed, "change"));
         }
         for change in &self.settled {
-            page.line(format_args!("{} {} {}", page.word("waited"), change.change, change.message));
+            page.line(format_args!("{} {} {}", page.word("committed"), change.change, change.message));
         }
         if let Some(deleted) = self.files_deleted.filter(|deleted| *deleted > 0) {
             page.field("deleted", count(deleted, "item"));
