@@ -80,6 +80,29 @@ impl Repo {
     }
 
     /// This repository as seen from another namespace of its store.
+    /// The model whose history is asked for: one with a definition, or one that is deleted and whose data or full id is
+    /// known.
+    ///
+    /// # Errors
+    /// Those of [`Repo::definition`].
+    pub(crate) async fn model_of_history(&self, reference: &str) -> Result<Definition> {
+        let missing = match self.definition(reference) {
+            Err(error) if error.code() == "model_not_found" => error,
+            found => return found,
+        };
+        if reference.contains(':') {
+            return Err(missing);
+        }
+        if let Some((view, model)) = self.view_for(reference).await? {
+            return view.definition(&model);
+        }
+        // Its data may be gone, too; entries know it by its id.
+        if uuid::Uuid::try_parse(reference).is_ok() {
+            return Ok(stub(reference, reference.to_owned(), String::new(), reference.to_owned()));
+        }
+        Err(missing.with_hint("one that was deleted with its data is found by its full id, which 'peat log' shows"))
+    }
+
     fn namespace(&self, namespace: &Namespace) -> Result<Self> {
         let Some(own) = &self.marker().datastore else {
             return Err(Error::invalid("a private datastore has no other namespaces")
@@ -124,9 +147,15 @@ async fn model(clone: &LocalClone, unit: &Unit, id: &str) -> Result<Definition> 
         items.first().and_then(|item| item.path.as_str().strip_prefix("data/")?.split_once(&format!("/{id}/")));
     let name = name.unwrap_or_else(|| id.to_owned());
     let rel = format!("{name} in namespace {}", clone.info().namespace);
-    Ok(Definition {
+    let type_name = type_name.map(|(name, _)| name.to_owned()).unwrap_or_default();
+    Ok(stub(id, name, type_name, rel))
+}
+
+/// What stands for a definition that is not here.
+fn stub(id: &str, name: String, type_name: String, rel: String) -> Definition {
+    Definition {
         id: id.to_owned(),
-        type_name: type_name.map(|(name, _)| name.to_owned()).unwrap_or_default(),
+        type_name,
         name,
         type_version: None,
         version: 0,
@@ -140,7 +169,7 @@ async fn model(clone: &LocalClone, unit: &Unit, id: &str) -> Result<Definition> 
         path: PathBuf::new(),
         rel,
         source: String::new(),
-    })
+    }
 }
 
 /// Finds a model among those of another namespace: by name, id or beginning of an id.

@@ -139,6 +139,28 @@ fn df20_delete_with_data_needs_force() {
 }
 
 #[test]
+fn the_history_of_a_deleted_model_is_found_by_name_while_its_data_is_there_and_by_id_after_that() {
+    let sandbox = Sandbox::repo_made();
+    let id = sandbox.model("m", "echo hi");
+    sandbox.peat("model method run m execute").ok();
+    let entries = |of: &str| {
+        let log = sandbox.run(["log", "--model", of, "--json"]).ok().json();
+        log["entries"].as_array().unwrap().len()
+    };
+    let before = entries("m");
+    let text = std::fs::read(sandbox.path("repo/models/command/shell/m.yaml")).unwrap();
+    std::fs::remove_file(sandbox.path("repo/models/command/shell/m.yaml")).unwrap();
+    assert_eq!((entries("m"), entries(&id)), (before, before));
+    std::fs::write(sandbox.path("repo/models/command/shell/m.yaml"), text).unwrap();
+    sandbox.peat("model delete m --force").ok();
+    assert!(entries(&id) > before);
+    let restored = sandbox.run(["restore", "--at", "2", "--model", &id, "--dry-run", "--json"]).ok().json();
+    assert!(restored["puts"].as_u64().unwrap() > 0, "{restored}");
+    let error = sandbox.peat("log --model m --json").status(1).error();
+    assert!(error["hint"].as_str().unwrap().contains("full id"), "{error}");
+}
+
+#[test]
 fn delete_without_a_terminal_needs_yes() {
     let sandbox = Sandbox::with_model("echo hi");
     let ran = sandbox.peat("model delete m").status(1);

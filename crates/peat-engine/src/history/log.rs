@@ -27,7 +27,10 @@ pub struct LogRequest {
 impl Repo {
     /// `peat log`: entries of the store, newest first.
     pub async fn log(&self, request: &LogRequest) -> Result<LogReport> {
-        let definition = request.model.as_ref().map(|model| self.definition(model)).transpose()?;
+        let definition = match &request.model {
+            Some(model) => Some(self.model_of_history(model).await?),
+            None => None,
+        };
         let (clone, place) = self.opened().await?;
         let names = self.model_names()?;
         let (mut since, mut from) = (None, None);

@@ -37,7 +37,10 @@ impl Repo {
     }
 
     async fn restore_now(&self, request: &RestoreRequest) -> Result<RestoreReport> {
-        let definition = request.model.as_ref().map(|model| self.definition(model)).transpose()?;
+        let definition = match &request.model {
+            Some(model) => Some(self.model_of_history(model).await?),
+            None => None,
+        };
         let unit = definition.as_ref().map(Definition::unit).transpose()?;
         let scope = unit.map_or(Scope::All, |unit| Scope::Units(vec![unit]));
         let (clone, place) = self.opened().await?;
