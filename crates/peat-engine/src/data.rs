@@ -223,7 +223,8 @@ impl Repo {
                     definition.name
                 ));
                 let error = if shelf.past.is_none() { self.miss(error) } else { error };
-                error.with_hint(format!("'peat data versions {} {name}' lists them", definition.name))
+                let at = shelf.entry().map_or_else(String::new, |seq| format!(" --at {seq}"));
+                error.with_hint(format!("'peat data versions {} {name}{at}' lists them", definition.name))
             })?;
             let metadata = shelf.metadata(version).await?;
             match &metadata.renamed_to {

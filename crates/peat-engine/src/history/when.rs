@@ -61,9 +61,10 @@ impl FromStr for When {
 }
 
 fn bad(text: &str) -> Error {
-    Error::invalid(format!("'{text}' names no state")).with_hint(
-        "write the number of an entry such as 57, an age such as 90m, 36h or 2d, or a time such as 2026-11-30T10:00:00Z",
-    )
+    // In the message: of an argument nothing else is shown.
+    Error::invalid(format!(
+        "'{text}' names no state: write the number of an entry such as 57, an age such as 90m, 36h or 2d, or a time such as 2026-11-30T10:00:00Z"
+    ))
 }
 
 impl fmt::Display for When {
