@@ -57,6 +57,9 @@ fn an_entry_is_shown_compared_undone_and_restored() {
     assert!(sandbox.peat("restore --at 4").ok().out.contains("equal to it already"));
     assert_eq!(sandbox.peat("restore --at 2 --json").status(1).error()["code"], "too_many_deletes");
     assert!(sandbox.peat("diff yesterday --json").status(2).error()["error"].as_str().unwrap().contains("such as 90m"));
+    for none in ["ledger ls -n 0", "model output search -n 0", "log -n 0"] {
+        sandbox.peat(none).status(2);
+    }
     let empty = sandbox.run(["undo", "2", "--change", "", "--dry-run", "--json"]).status(1).error();
     assert!(empty["error"].as_str().unwrap().contains("empty name"), "{empty}");
     sandbox.peat("restore --at 2 --allow-deletes").ok();

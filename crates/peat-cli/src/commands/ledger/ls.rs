@@ -14,12 +14,12 @@ pub(crate) struct Args {
     #[arg(value_name = "log|pack|tx|beat", value_parser = ["log", "pack", "tx", "beat"], hide_possible_values = true)]
     folder: Option<String>,
     /// At most this many
-    #[arg(short = 'n', long, default_value_t = 50, value_name = "N")]
-    limit: usize,
+    #[arg(short = 'n', long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
-    cx.report(&cx.repo()?.ledger_ls(args.folder.as_deref().unwrap_or_default(), args.limit).await?)?;
+    cx.report(&cx.repo()?.ledger_ls(args.folder.as_deref().unwrap_or_default(), args.limit as usize).await?)?;
     Ok(Exit::Success)
 }
 

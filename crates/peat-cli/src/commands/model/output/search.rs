@@ -13,15 +13,17 @@ pub(crate) struct Args {
     /// Only names, types or ids that hold this text
     query: Option<String>,
     /// At most this many
-    #[arg(short = 'n', long, default_value_t = 50, value_name = "N")]
-    limit: usize,
+    #[arg(short = 'n', long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
     /// Pull what this reads from the store first
     #[arg(long)]
     fresh: bool,
 }
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
-    cx.report(&cx.repo()?.output_search(args.query.as_deref().unwrap_or_default(), args.limit, args.fresh).await?)?;
+    cx.report(
+        &cx.repo()?.output_search(args.query.as_deref().unwrap_or_default(), args.limit as usize, args.fresh).await?,
+    )?;
     Ok(Exit::Success)
 }
 
