@@ -57,6 +57,10 @@ impl Repo {
             Err(error) => (false, error.chain().join(": "), clone.head()?),
         };
         let size = if size && healthy { Some(self.store_size(place).await?) } else { None };
+        let message = match self.private_note().await? {
+            Some(note) if healthy => format!("{message}; {note}"),
+            _ => message,
+        };
         let local = clone.local()?;
         Ok(DatastoreStatus {
             kind: place.opened.kind.to_owned(),

@@ -21,7 +21,7 @@ pub use find::LOCAL;
 pub use init::InitRequest;
 pub(crate) use marker::with_datastore;
 pub use marker::{Datastore, DeleteLimit, MARKER, Marker, Retention, Upkeep};
-pub(crate) use open::{Place, options, place};
+pub(crate) use open::{Place, options, place, private_left};
 
 /// A repository. Cheap to clone; its clone is opened when it is first needed.
 #[derive(Clone, Debug)]

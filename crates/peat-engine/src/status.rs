@@ -8,6 +8,7 @@ use peat_types::{ChangeId, Error, Result, Timestamp};
 use serde_json::{Value, json};
 
 use crate::history::model_of;
+use crate::repo::{LOCAL, MARKER, private_left};
 use crate::report::{
     CancelReport, CancelledRun, LockHolder, PendingChange, PendingDone, PendingList, PendingShow, StatusReport,
 };
@@ -87,6 +88,7 @@ impl Repo {
         if place.second_checkout {
             notes.push(self.second_checkout_note());
         }
+        notes.extend(self.private_note().await?);
         if place.private && clone.was_copied() {
             notes.push(copied_note(clone));
         }
@@ -161,6 +163,23 @@ impl Repo {
             by_hand: hand.files.iter().chain(&hand.missing).map(crate::add::HandFile::report).collect(),
             notes,
         })
+    }
+
+    /// What is to be known of private data that the datastore in use hides.
+    pub(crate) async fn private_note(&self) -> Result<Option<String>> {
+        let (clone, place) = self.opened().await?;
+        if place.private || self.is_foreign() {
+            return Ok(None);
+        }
+        let left = private_left(self.host(), self.root(), clone.info()).await;
+        Ok(left.map(|items| {
+            let items = if items == 1 { "1 item".to_owned() } else { format!("{items} items") };
+            format!(
+                "{LOCAL}/ holds a private datastore with {items} that are in no shared one, and nothing shows them while {MARKER} \
+                 names one: take 'datastore' out of the file for a while to read them, or to share them under a name of \
+                 their own with 'peat datastore setup <url> --namespace NAME'"
+            )
+        }))
     }
 
     fn second_checkout_note(&self) -> String {

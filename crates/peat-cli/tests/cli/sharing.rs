@@ -219,3 +219,24 @@ fn setup_copies_everything_although_the_index_was_lost() {
     assert!(setup["itemsCopied"].as_u64().unwrap() >= 6, "{setup}");
     assert_eq!(sandbox.peat("data get m result --json").ok().json()["content"]["stdout"], "hi");
 }
+
+#[test]
+fn private_data_that_a_marker_from_git_hides_is_told() {
+    let (ann, _) = two(None, "ops");
+    let bob = Sandbox::with_model("echo from bob");
+    bob.peat("model method run m execute").ok();
+    let quiet = |sandbox: &Sandbox| {
+        let told = ["status", "doctor", "datastore status"].map(|words| sandbox.peat(words));
+        told.map(|ran| ran.out.contains("holds a private datastore"))
+    };
+    assert_eq!(quiet(&bob), [false; 3], "it is in use");
+    assert_eq!(quiet(&ann), [false; 3], "all of it was taken along");
+    // The repos are one: the id is that of the marker.
+    let marker = std::fs::read_to_string(ann.repo().join(".peat.yaml")).unwrap();
+    bob.write("repo/.peat.yaml", &marker);
+    assert_eq!(quiet(&bob), [true; 3], "{}", bob.peat("status").out);
+    let url = format!("file://{}", ann.path("shared").display());
+    let joined = bob.run(["datastore", "setup", &url, "--namespace", "ops"]).ok();
+    assert!((joined.out + &joined.err).contains("of the private datastore in .peat/ are not in this one"));
+    assert!(bob.peat("status --json").ok().json()["notes"].to_string().contains("that are in no shared one"));
+}

@@ -7,7 +7,7 @@ use peat_types::{Result, Timestamp};
 use super::mend::{StoreHealth, told};
 use crate::Repo;
 use crate::repo::Place;
-use crate::report::{DoctorFinding, DoctorReport};
+use crate::report::{DoctorFinding, DoctorReport, Warning};
 
 /// Stores refuse requests whose time is further off than this.
 const SKEW_MS: i64 = 15 * 60 * 1000;
@@ -63,6 +63,9 @@ impl Repo {
         health_findings.extend(self.upkeep_finding()?);
         if how.probe {
             health_findings.push(self.probed(place).await?);
+        }
+        if let Some(message) = self.private_note().await? {
+            ledger.warnings.push(Warning { name: "private".to_owned(), message });
         }
         let passed = health_findings.iter().all(|f| f.passed);
         let report = DoctorReport {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use peat_clone::{Hydration, LocalClone, NewNamespace, Options, Together};
+use peat_clone::{Hydration, LocalClone, NewNamespace, NsInfo, Options, Standing, Together};
 use peat_types::{Error, Hash, Kind, Namespace, Result};
 use serde_json::json;
 
@@ -200,10 +200,27 @@ pub(super) async fn private_owner(host: &Host, root: &Path) -> Option<String> {
     owner(host, &private(root).ok()?).await.ok()?
 }
 
+/// How many items the private ledger holds that went nowhere, while the repository uses `shared`: a teammate's marker that
+/// came by git puts a datastore before it without a question. `None` when there are none, or that cannot be told.
+pub(crate) async fn private_left(host: &Host, root: &Path, shared: &NsInfo) -> Option<u64> {
+    if !root.join(LOCAL).join("store").is_dir() {
+        return None;
+    }
+    let own = private(root).ok()?;
+    let store = host.stores.open(&own, &host.env).ok()?.within(own.namespace().ok()?.as_str()).ok()?;
+    let info = store.get("ns.json", peat_objects::Range::All).await.ok()??;
+    let info: NsInfo = serde_json::from_slice(&info.bytes).ok()?;
+    if info.ledger == shared.ledger || shared.comes_from(info.ledger) {
+        return None;
+    }
+    let (standing, gone) = Standing::of(store, &host.env, info).await.ok()?;
+    (gone.is_none() && standing.items > 0).then_some(standing.items)
+}
+
 /// The repository that a namespace belongs to, when there is one that can be read.
 pub(super) async fn owner(host: &Host, datastore: &Datastore) -> Result<Option<String>> {
     let opened = host.stores.open(datastore, &host.env)?;
     let store = opened.within(datastore.namespace()?.as_str())?;
     let Some(info) = store.get("ns.json", peat_objects::Range::All).await? else { return Ok(None) };
-    Ok(serde_json::from_slice::<peat_clone::NsInfo>(&info.bytes).ok().map(|info| info.owner))
+    Ok(serde_json::from_slice::<NsInfo>(&info.bytes).ok().map(|info| info.owner))
 }

@@ -6,7 +6,7 @@ use peat_types::{Error, Kind, LedgerId, Result};
 
 use super::{SetupRequest, inspect};
 use crate::Repo;
-use crate::repo::{LOCAL, Place, place};
+use crate::repo::{LOCAL, Place, place, private_left};
 
 /// The datastore as it is now, if it holds anything.
 pub(super) struct Source<'a> {
