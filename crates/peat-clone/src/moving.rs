@@ -87,12 +87,13 @@ impl LocalClone {
     pub async fn move_to(
         &self,
         target: &Arc<dyn Store>,
-        url: &str,
+        (url, endpoint): (&str, Option<&str>),
         namespace: &Namespace,
         probe: &serde_json::Value,
     ) -> Result<NsInfo> {
         let ledger = LedgerId::from_bytes(self.0.env.random_bytes());
-        let to = Moved { url: url.to_owned(), namespace: namespace.clone(), ledger, upto: Seq::ZERO };
+        let (url, endpoint) = (url.to_owned(), endpoint.map(str::to_owned));
+        let to = Moved { url, namespace: namespace.clone(), ledger, upto: Seq::ZERO, endpoint };
         Box::pin(self.0.ledger.move_to(target, &to, &self.0.author(), probe)).await
     }
 

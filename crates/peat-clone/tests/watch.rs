@@ -416,7 +416,7 @@ async fn a_ledger_that_moved_ends_it_when_all_was_seen() {
     let target: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let plan = a.clone.plan_copy(Some(&target)).await.unwrap();
     a.clone.copy(&target, &plan).await.unwrap();
-    a.clone.move_to(&target, "memory:there", &"ops".parse().unwrap(), &serde_json::Value::Null).await.unwrap();
+    a.clone.move_to(&target, ("memory:there", None), &"ops".parse().unwrap(), &serde_json::Value::Null).await.unwrap();
     assert_eq!(id(&watch.next().await.unwrap()).0, 1);
     watch.done().await.unwrap();
     for _ in 0..2 {

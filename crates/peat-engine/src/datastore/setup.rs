@@ -224,7 +224,8 @@ impl Repo {
             // Since it was planned a while has passed.
             self.at_rest(source.clone, target).await?;
         }
-        source.clone.move_to(&store, &target.opened.url, &target.namespace, probe).await.map_err(again)
+        let to = (target.opened.url.as_str(), target.opened.endpoint.as_deref());
+        source.clone.move_to(&store, to, &target.namespace, probe).await.map_err(again)
     }
 
     fn switch(&self, datastore: &Datastore) -> Result<()> {

@@ -369,8 +369,12 @@ pub(crate) fn encode_root(root: &Root) -> Vec<u8> {
     if root.tail > 0 {
         f.key(12).uint(root.tail);
     }
-    if let Some(Moved { url, namespace, ledger, upto }) = &root.moved {
-        f.key(13).array(4).str(url).str(namespace.as_str()).bytes(ledger.as_bytes()).uint(upto.0);
+    if let Some(Moved { url, namespace, ledger, upto, endpoint }) = &root.moved {
+        let fields = 4 + usize::from(endpoint.is_some());
+        let list = f.key(13).array(fields).str(url).str(namespace.as_str()).bytes(ledger.as_bytes()).uint(upto.0);
+        if let Some(endpoint) = endpoint {
+            list.str(endpoint);
+        }
     }
     for (key, done) in [(14, root.checkpointed), (15, root.collected)] {
         if let Some((seq, time)) = done {
@@ -457,6 +461,7 @@ fn decode_moved(d: &mut Decoder<'_>) -> Result<Moved> {
     let namespace = d.str().map_err(bad)?.parse().map_err(|_| damaged("a ledger went to no namespace"))?;
     let ledger = LedgerId::from_bytes(cbor::fixed(d)?);
     let upto = Seq(d.u64().map_err(bad)?);
-    cbor::skip(d, more)?;
-    Ok(Moved { url, namespace, ledger, upto })
+    let endpoint = if more > 0 { Some(d.str().map_err(bad)?.to_owned()) } else { None };
+    cbor::skip(d, more.saturating_sub(1))?;
+    Ok(Moved { url, namespace, ledger, upto, endpoint })
 }

@@ -102,10 +102,11 @@ impl Ledger {
 
     /// What whoever wants to write to a ledger that moved is told.
     pub fn gone_to(&self, moved: &Moved) -> Error {
-        let Moved { url, namespace, .. } = moved;
+        let Moved { url, namespace, endpoint, .. } = moved;
+        let at = endpoint.as_ref().map(|endpoint| format!(" --endpoint {endpoint}")).unwrap_or_default();
         Error::new(Kind::Conflict, format!("the ledger in {} moved to namespace '{namespace}' of {url}", self.store))
             .with_code("moved")
-            .with_hint(format!("follow it with 'peat datastore setup {url} --namespace {namespace}'"))
+            .with_hint(format!("follow it with 'peat datastore setup {url}{at} --namespace {namespace}'"))
             .with_hint("if a team-mate committed the new address to git, 'git pull' brings it")
     }
 

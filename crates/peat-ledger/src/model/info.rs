@@ -75,6 +75,9 @@ pub struct Moved {
     pub ledger: LedgerId,
     /// The last entry that it took along.
     pub upto: Seq,
+    /// Address of the server, where the store has one of its own: without it the URL leads elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
 }
 
 /// Limits that hold for one ledger. Sizes in bytes, times in milliseconds.

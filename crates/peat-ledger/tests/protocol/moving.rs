@@ -16,6 +16,7 @@ fn to(url: &str) -> Moved {
         namespace: Namespace::default(),
         ledger: LedgerId::from_bytes([7; 16]),
         upto: Seq::ZERO,
+        endpoint: None,
     }
 }
 
