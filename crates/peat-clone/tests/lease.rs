@@ -8,8 +8,8 @@ mod dead;
 use std::time::Duration;
 
 use common::{Machine, Opening, World, change_append, change_end, change_put, new_run, noise, path, unit};
-use peat_clone::{Adopt, Capability, LeaseMode, NewChange, NewRun, OnRefusal, PendingStatus, Run, Scope};
-use peat_objects::{Fault, Op};
+use peat_clone::{Adopt, Capability, Hydration, LeaseMode, NewChange, NewRun, OnRefusal, PendingStatus, Run, Scope};
+use peat_objects::{Fault, Op, Store};
 use peat_types::{Error, Kind, Mutation};
 use serde_json::json;
 
@@ -458,4 +458,24 @@ async fn a_run_that_beats_beside_its_end_is_not_taken_over_while_it_sends() {
         let left = world.memory.keys().into_iter().filter(|key| key.starts_with("beat/")).count();
         assert_eq!(left, 0, "{beats}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_record_that_a_checkpoint_moved_is_found_where_it_is_now() {
+    let world = World::new(61);
+    let a = world.open("a").await;
+    let run = a.begin("model/x").await.unwrap();
+    run.end(change_end("model/x")).await.unwrap();
+    let b = world.open_with("b", Opening { hydration: Hydration::Lazy, ..Opening::default() }).await;
+    b.pull().await;
+    a.clone.checkpoint(true, true).await.unwrap();
+    let freed = a.clone.kept().await.unwrap().head().0;
+    for key in world.memory.keys() {
+        // The slots that nothing needs any more.
+        if key.starts_with("log/") && !key.ends_with(&format!(".{freed}")) {
+            world.memory.delete(&key).await.unwrap();
+        }
+    }
+    b.clone.all_leases().await.unwrap();
+    assert_eq!(b.clone.leases().unwrap().len(), 1);
 }
