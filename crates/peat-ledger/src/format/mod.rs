@@ -57,6 +57,7 @@ pub use decode::{Prefix, decode_entry, decode_prefix};
 pub use entry::{build_entry, genesis};
 pub use header::void_slot;
 pub use json::to_json;
+pub(crate) use pack::decode_ends;
 pub use pack::{PackBlock, PackIndex, decode_pack};
 pub use page::page_children;
 pub use plan::plan;

@@ -167,11 +167,33 @@ pub fn decode_pack(body: &Bytes) -> Result<PackIndex> {
     let cut = || damaged("a pack is cut off");
     let start = PREAMBLE + len;
     let index_end = body.len().checked_sub(TRAILER as usize).filter(|at| *at >= start).ok_or_else(cut)?;
-    let header = record::open(&body.slice(PREAMBLE..start), record::HEADER)?;
+    let (base, id, ledger) = decode_header(&body.slice(PREAMBLE..start))?;
     let index_len = usize::try_from(index_len(&body[index_end..])?).map_err(|_| cut())?;
     let index_start = index_end.checked_sub(index_len).filter(|at| *at >= start).ok_or_else(cut)?;
     let index = record::open(&body.slice(index_start..index_end), record::INDEX)?;
 
+    let (blocks, pages_len) = decode_index(&index)?;
+    let pages_len = usize::try_from(pages_len).map_err(|_| cut())?;
+    let pages_start = index_start.checked_sub(pages_len).filter(|at| *at >= start).ok_or_else(cut)?;
+    // The blocks fill the object without a gap, so the index can be checked against the records themselves.
+    let mut off = start;
+    for block in &blocks {
+        let found = record::length(&body[off..pages_start], record::BLOCK)?;
+        if block.off != off as u64 || block.len as usize != found {
+            return Err(damaged("a pack index does not match its blocks"));
+        }
+        off += found;
+    }
+    if off != pages_start {
+        return Err(damaged("a pack index does not match its blocks"));
+    }
+    let pages = read_pages(body, Segment::Pack(base, id), pages_start..index_start)?;
+    Ok(PackIndex { base, id, ledger, blocks, pages })
+}
+
+/// What the header record of a pack says.
+fn decode_header(record: &Bytes) -> Result<(Seq, PackId, LedgerId)> {
+    let header = record::open(record, record::HEADER)?;
     let (mut base, mut id, mut ledger) = (None, None, None);
     cbor::map(&mut Decoder::new(&header), |key, d| {
         match key {
@@ -188,25 +210,38 @@ pub fn decode_pack(body: &Bytes) -> Result<PackIndex> {
         }
         Ok(true)
     })?;
-    let (blocks, pages_len) = decode_index(&index)?;
-    let pages_len = usize::try_from(pages_len).map_err(|_| cut())?;
-    let pages_start = index_start.checked_sub(pages_len).filter(|at| *at >= start).ok_or_else(cut)?;
-    // The blocks fill the object without a gap, so the index can be checked against the records themselves.
-    let mut off = start;
-    for block in &blocks {
-        let found = record::length(&body[off..pages_start], record::BLOCK)?;
-        if block.off != off as u64 || block.len as usize != found {
-            return Err(damaged("a pack index does not match its blocks"));
-        }
-        off += found;
-    }
-    if off != pages_start {
-        return Err(damaged("a pack index does not match its blocks"));
-    }
     let missing = || damaged("a pack header is not complete");
-    let (base, id) = (base.ok_or_else(missing)?, id.ok_or_else(missing)?);
-    let pages = read_pages(body, Segment::Pack(base, id), pages_start..index_start)?;
-    Ok(PackIndex { base, id, ledger: ledger.ok_or_else(missing)?, blocks, pages })
+    Ok((base.ok_or_else(missing)?, id.ok_or_else(missing)?, ledger.ok_or_else(missing)?))
+}
+
+/// Checks header and index of a pack of `size` bytes, which no row refers to, by its first bytes and its last: whose pack it
+/// is. `Err` with so many last bytes as are needed when these were too few.
+pub(crate) fn decode_ends(first: &Bytes, last: &Bytes, size: u64) -> Result<Result<(Seq, PackId), u64>> {
+    let cut = || damaged("a pack is cut off");
+    let start = PREAMBLE + header_len(first, KIND_PACK)?.ok_or_else(cut)?;
+    if first.len() < start || last.len() < TRAILER as usize {
+        return Err(cut());
+    }
+    let (base, id, _) = decode_header(&first.slice(PREAMBLE..start))?;
+    let trailer = last.len() - TRAILER as usize;
+    let index_len = index_len(&last[trailer..])?;
+    let needed = index_len.saturating_add(u64::from(TRAILER));
+    let room = size.checked_sub(needed).filter(|room| *room >= start as u64).ok_or_else(cut)?;
+    let Some(at) = usize::try_from(index_len).ok().and_then(|len| trailer.checked_sub(len)) else {
+        return Ok(Err(needed));
+    };
+    let (blocks, pages) = decode_index(&record::open(&last.slice(at..trailer), record::INDEX)?)?;
+    let mut off = start as u64;
+    for block in &blocks {
+        if block.off != off {
+            return Err(damaged("a pack index names blocks that do not follow one another"));
+        }
+        off = off.saturating_add(u64::from(block.len));
+    }
+    if off.saturating_add(pages) != room {
+        return Err(damaged("a pack index does not match the length of its pack"));
+    }
+    Ok(Ok((base, id)))
 }
 
 /// Blocks of a pack, from its index record alone.

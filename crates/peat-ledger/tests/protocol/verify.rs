@@ -232,3 +232,19 @@ async fn tables_of_many_units_are_verified_in_few_reads() {
     // ns.json, five listings, the head, directory, packs and tables.
     assert!(requests <= verified.entries + 11, "{requests} requests for {} entries", verified.entries);
 }
+
+#[tokio::test(start_paused = true)]
+async fn damage_of_a_pack_where_no_row_points_is_found_by_the_deep_look() {
+    let bench = sound().await;
+    let pack = bench.memory.keys().into_iter().find(|key| key.starts_with("pack/")).expect("a pack");
+    let whole = bench.memory.get(&pack, Range::All).await.expect("get").expect("there").bytes;
+    // In the header, in the index, in its length, and in the end mark.
+    for at in [2, 30, 53, whole.len() - 20, whole.len() - 10, whole.len() - 1] {
+        spoil(&bench, &pack, at).await;
+        assert!(findings(&bench, false).await.is_empty(), "not looked into");
+        let found = findings(&bench, true).await;
+        assert!(found.iter().any(|flaw| flaw.object == pack && !flaw.past), "byte {at}: {found:?}");
+        bench.memory.put(&pack, whole.clone()).await.expect("put");
+    }
+    assert!(findings(&bench, true).await.is_empty());
+}

@@ -3,6 +3,7 @@
 mod flaw;
 mod log;
 mod names;
+mod packs;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,6 +115,7 @@ pub(super) async fn verify(ledger: &Ledger, depth: Depth, prints: Option<&Prints
         check.spoilt(&packs.rows);
     }
     if depth == Depth::Contents {
+        check.ends(&packs.rows).await?;
         let pinned = head.root.pins.iter().map(|(_, seq)| *seq);
         for seq in pinned.chain([head.root.floor]).filter(|seq| *seq != head.seq).collect::<BTreeSet<_>>() {
             check.older(seq).await?;
