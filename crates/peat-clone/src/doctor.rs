@@ -168,8 +168,8 @@ impl Inner {
             }
         }
         let problem = (!problems.is_empty()).then(|| problems.join("; "));
-        let hint = "missing and altered files are written again when they are read; foreign ones are ignored, and may be \
-                    deleted";
+        let hint = "missing and altered files are written again when they are read, or all at once by 'peat doctor --repair'; \
+                    foreign ones are ignored, and may be deleted";
         let how = if deep { "" } else { ", by name and size" };
         missing.append(&mut altered);
         Ok(finding("tree", problem, format!("{} files are in place{how}", known.len()), hint)

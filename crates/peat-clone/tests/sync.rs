@@ -435,3 +435,27 @@ async fn a8_who_writes_alone_notices_a_bucket_that_was_emptied() {
     assert!(world.memory.keys().is_empty());
     assert_eq!(a.clone.pending().unwrap().len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lazy_clone_that_becomes_a_full_one_fetches_what_it_left_out() {
+    let world = World::new(44);
+    let a = world.open("a").await;
+    let contents = [noise(1, 300_000), noise(2, 300_000)];
+    for (n, content) in contents.iter().enumerate() {
+        a.clone.commit(change_bytes("model/x", &format!("data/{n}"), content.clone())).await.unwrap();
+    }
+    let b = world.open_with("b", lazy()).await;
+    b.pull().await;
+    drop(b);
+    let b = world.open_with("b", lazy()).await;
+    assert!(!b.clone.tree().join("data/0").exists());
+    drop(b);
+    let b = world.open("b").await;
+    b.pull().await;
+    for (n, content) in contents.iter().enumerate() {
+        assert_eq!(std::fs::read(b.clone.tree().join(format!("data/{n}"))).unwrap(), content.to_vec());
+    }
+    assert!(b.clone.doctor().await.unwrap().iter().all(|found| found.passed));
+    let (_, requests) = b.counted(b.pull()).await;
+    assert_eq!(requests.total(), 1, "once");
+}

@@ -7,15 +7,17 @@ use peat_types::{ItemPath, Result};
 use rusqlite::Transaction;
 
 use super::heads::{clear, get_json, set_json};
-use super::{Db, all_placed, claimant, not_placed, note, sql};
+use super::{Db, all_placed, claimant, is_lease, items, not_placed, note, sql, units};
 use crate::files;
 use crate::tree::Tree;
+use crate::{Hydration, UnitInfo};
 
 /// Device and inode of the tree when it was looked at; none on systems without them.
 type Root = Option<(u64, u64)>;
 
 const ROOT: &str = "tree_root";
 const LOST: &str = "tree_lost";
+const LAZY: &str = "lazy";
 
 /// The tree is the folder that is there now: it was brought.
 pub(super) fn is_here(tx: &Transaction<'_>, tree: &Tree) -> Result<()> {
@@ -59,6 +61,26 @@ impl Db {
                 })
             }
         }
+    }
+
+    /// Notes what a clone that was lazy until now has not fetched: the next pull of everything does. The caller holds the lock
+    /// of the folder.
+    pub(super) fn keeps(&self, tree: &Tree, hydration: Hydration) -> Result<()> {
+        let lazy = hydration == Hydration::Lazy;
+        let was_lazy = self.read(|tx| get_json::<bool>(tx, LAZY))?;
+        if was_lazy == Some(lazy) {
+            return Ok(());
+        }
+        self.write(|tx| {
+            for UnitInfo { unit, .. } in if was_lazy == Some(true) { units(tx)? } else { Vec::new() } {
+                for item in items(tx, &unit, "")? {
+                    if !is_lease(&item.path) && fs::symlink_metadata(tree.at(&item.path)).is_err() {
+                        note(tx, Some(&unit), &item.path, None)?;
+                    }
+                }
+            }
+            set_json(tx, LAZY, &lazy)
+        })
     }
 
     /// Whether files lie in the tree that were there before the index was, and that no pull has compared with it yet.

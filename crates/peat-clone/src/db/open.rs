@@ -75,7 +75,9 @@ impl Db {
             }
         };
         let db = Self { conn: Mutex::new(conn), path, page_puts: AtomicU64::new(0) };
-        db.meet(&Tree::new(options.dir.join("tree")))?;
+        let tree = Tree::new(options.dir.join("tree"));
+        db.meet(&tree)?;
+        db.keeps(&tree, options.hydration)?;
         Ok(db)
     }
 }
