@@ -34,7 +34,9 @@ impl Opened {
     /// The command that sets up a store in a folder of this one; `below` is empty or begins with a slash.
     pub fn setup_at(&self, below: &str) -> String {
         let endpoint = self.endpoint.as_ref().map(|endpoint| format!(" --endpoint {endpoint}")).unwrap_or_default();
-        format!("peat datastore setup {}{below}{endpoint}", self.url.trim_end_matches('/'))
+        // (The root of a file system ends in the slash that `below` begins with.)
+        let url = if below.is_empty() { &self.url } else { self.url.strip_suffix('/').unwrap_or(&self.url) };
+        format!("peat datastore setup {url}{below}{endpoint}")
     }
 
     /// The store narrowed to a namespace.

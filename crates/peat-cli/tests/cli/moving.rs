@@ -51,6 +51,9 @@ fn a_ledger_moves_to_a_bucket_and_back_to_a_folder() {
     // Once more is no move.
     let again = sandbox.peat("datastore setup filesystem --path ../store --namespace infra --json").ok().json();
     assert_eq!((&again["action"], &again["objectsCopied"]), (&"join".into(), &0.into()));
+    assert_eq!(again["already"], true);
+    let again = sandbox.peat("datastore setup filesystem --path ../store --namespace infra").ok();
+    assert!(again.out.starts_with("Already uses namespace infra"), "{}", again.out);
     // The bucket says where it went.
     let mut late = with_run(&server);
     late.set("PEAT_HOME", sandbox.path("other-home"));
@@ -141,7 +144,17 @@ fn namespaces_are_previewed_renamed_and_read_from_outside() {
     assert!(seen.out.contains("pay") && seen.out.contains('m'), "{seen:?}");
     assert_eq!(ann.peat("data get pay:m result --json").ok().json()["content"]["stdout"], "hi");
     let list = ann.peat("datastore namespace list").ok();
-    assert!(list.out.contains("in use") && list.out.contains("of this repo"), "{list:?}");
+    assert!(list.out.contains("in use") && list.out.contains("moved to namespace infra of s3://"), "{list:?}");
+    let list = ann.peat("datastore namespace list --json").ok().json();
+    let moved: Vec<_> = list["namespaces"].as_array().unwrap().iter().map(|row| row["movedTo"].is_string()).collect();
+    assert_eq!(moved, [false, true, false], "infra, ops, pay: {list}");
+    // What was left is not what setup names.
+    std::fs::remove_dir_all(ann.path("repo/.peat")).unwrap();
+    let marker = std::fs::read_to_string(ann.path("repo/.peat.yaml")).unwrap();
+    let private: String = marker.split("datastore:").next().unwrap().to_owned();
+    ann.write("repo/.peat.yaml", &private);
+    let needed = ann.run(["datastore", "setup", &server.url(), "--json"]).status(1).error();
+    assert!(needed["hint"].as_str().unwrap().contains("--namespace infra"), "{needed}");
 }
 
 #[test]
@@ -164,6 +177,32 @@ fn a_bucket_of_the_same_name_on_another_server_is_not_taken_for_the_present_one(
     assert_eq!(content(&sandbox), "hi");
     sandbox.peat("model method run m execute").ok();
     sandbox.peat("ledger verify --deep").ok();
+    // Who follows is told the server, too.
+    let mut late = with_run(&here);
+    late.set("PEAT_HOME", sandbox.path("other-home"));
+    let before = format!("datastore:\n  url: {}\n  namespace: infra\n  endpoint: {}\n", here.url(), here.endpoint());
+    let marker = std::fs::read_to_string(sandbox.path("repo/.peat.yaml")).unwrap();
+    late.write("repo/.peat.yaml", &format!("{}{before}", marker.split("datastore:").next().unwrap()));
+    let told = late.peat("model method run m execute").status(1);
+    let follow =
+        format!("'peat datastore setup {}/new --endpoint {} --namespace infra'", there.url(), there.endpoint());
+    assert!(told.err.contains(&follow), "{}", told.err);
+}
+
+#[test]
+fn a_store_in_a_git_work_tree_is_warned_of_and_the_root_is_named_as_such() {
+    let sandbox = Sandbox::with_model("echo hi");
+    let plan = |path: &str| {
+        let report =
+            sandbox.run(["datastore", "setup", "filesystem", "--path", path, "--dry-run", "--json"]).ok().json();
+        report["warnings"].to_string()
+    };
+    assert_eq!(plan("store1"), "[]");
+    std::fs::create_dir(sandbox.path("repo/.git")).unwrap();
+    assert!(plan("store1").contains("lies in the git work tree"), "{}", plan("store1"));
+    assert_eq!(plan("../store1"), "[]");
+    let root = sandbox.run(["datastore", "setup", "file:///"]).status(1);
+    assert!(root.err.contains("setup file:///peat") && !root.err.contains("file:/peat"), "{}", root.err);
 }
 
 #[test]

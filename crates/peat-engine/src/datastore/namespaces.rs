@@ -1,9 +1,9 @@
 //! `peat datastore namespace`: the namespaces of the store in use.
 
-use peat_clone::NsInfo;
+use peat_clone::{Moved, NsInfo};
 use peat_types::{Error, Kind, Namespace, Result};
 
-use super::setup::{SetupRequest, namespaces_of};
+use super::setup::{SetupRequest, namespaces_of, went};
 use crate::report::{DatastoreSetup, NamespaceList, NamespaceRow, SetupAction};
 use crate::{Datastore, Repo};
 
@@ -16,18 +16,29 @@ impl Repo {
             Err(error) if error.kind() == Kind::Denied => ((vec![clone.info().clone()], Vec::new()), true),
             Err(error) => return Err(error),
         };
-        let row = |info: NsInfo| NamespaceRow {
+        let mut rows = Vec::new();
+        for info in infos {
+            // Those of others are theirs to ask about, and of the one in use it is known.
+            let moved = match (info.namespace == place.namespace, info.owner == self.marker().repo_id) {
+                (true, _) => clone.moved()?,
+                (false, true) => went(&place.opened, &info, &self.host().env).await,
+                (false, false) => None,
+            };
+            rows.push((info, moved));
+        }
+        let row = |(info, moved): (NsInfo, Option<Moved>)| NamespaceRow {
             is_current: info.namespace == place.namespace,
             is_own: info.owner == self.marker().repo_id,
             namespace: info.namespace,
             repo_id: info.owner,
             registered_at: info.created,
+            moved_to: moved.map(|to| format!("namespace {} of {}", to.namespace, to.url)),
             ledger: info.ledger,
         };
         Ok(NamespaceList {
             store: place.opened.url.clone(),
             current_namespace: place.namespace.clone(),
-            namespaces: infos.into_iter().map(row).collect(),
+            namespaces: rows.into_iter().map(row).collect(),
             unreadable,
             limited,
         })

@@ -17,10 +17,10 @@ use peat_types::{Error, Kind, Result, in_span, operation};
 use serde_json::Value;
 use tracing::field::Empty;
 
-pub(super) use self::inspect::all as namespaces_of;
+pub(super) use self::inspect::{all as namespaces_of, went};
 use self::plan::{Action, Plan};
 use crate::planner::DomainPlanner;
-use crate::repo::{Datastore, MARKER, Place, options, with_datastore};
+use crate::repo::{Datastore, MARKER, Place, options, place, with_datastore};
 use crate::report::{DatastoreSetup, SetupAction};
 use crate::{Repo, files};
 
@@ -83,6 +83,7 @@ impl Repo {
             url: plan.target.opened.url.clone(),
             namespace: plan.target.namespace.clone(),
             action,
+            already: action == SetupAction::Join && self.is_in_use(&plan.target)?,
             dry_run: request.dry_run,
             ledger: plan.there().map(|info| info.ledger),
             created: matches!(action, SetupAction::Create | SetupAction::Move),
@@ -100,6 +101,12 @@ impl Repo {
             probe: plan.there().map_or(Value::Null, |info| info.probe.clone()),
             warnings: plan.warnings.clone(),
         })
+    }
+
+    /// Whether the marker names this place already.
+    fn is_in_use(&self, target: &Place) -> Result<bool> {
+        let Some(now) = &self.marker().datastore else { return Ok(false) };
+        Ok(place(self.host(), self.root(), &self.marker().repo_id, Some(now))?.dir == target.dir)
     }
 
     /// Where something stays behind.

@@ -47,6 +47,9 @@ pub struct DatastoreSetup {
     pub namespace: Namespace,
     /// What is done.
     pub action: SetupAction,
+    /// Whether it was the datastore of the repository before.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub already: bool,
     /// Whether this is only the plan.
     pub dry_run: bool,
     /// Identity of the ledger, once there is one.
@@ -123,6 +126,9 @@ pub struct NamespaceRow {
     pub is_own: bool,
     /// Identity of the ledger.
     pub ledger: LedgerId,
+    /// Where its ledger went, of one of this repository: it is not used any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moved_to: Option<String>,
 }
 
 /// `peat datastore namespace list`.

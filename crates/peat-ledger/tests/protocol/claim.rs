@@ -16,7 +16,7 @@ const ORDERS: u64 = 48;
 
 fn place(ledger: u8) -> Moved {
     let ledger = LedgerId::from_bytes([ledger; 16]);
-    Moved { url: "memory:b".to_owned(), namespace: Namespace::default(), ledger, upto: Seq::ZERO }
+    Moved { url: "memory:b".to_owned(), endpoint: None, namespace: Namespace::default(), ledger, upto: Seq::ZERO }
 }
 
 /// The same store from somewhere, where each request takes a while.

@@ -153,6 +153,7 @@ impl Render for DatastoreSetup {
         let verb = match (self.action, self.dry_run) {
             (SetupAction::Create, false) => "Made",
             (SetupAction::Create, true) => "Would make",
+            (SetupAction::Join, _) if self.already => "Already uses",
             (SetupAction::Join, false) => "Joined",
             (SetupAction::Join, true) => "Would join",
             (SetupAction::Follow, false) => "Followed the datastore to",

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use peat_clone::NsInfo;
+use peat_clone::{Moved, NsInfo, Standing};
 use peat_objects::{Range, StoreUrl};
-use peat_types::{Error, Kind, Namespace, Result};
+use peat_types::{Env, Error, Kind, Namespace, Result};
 
 use crate::store::Opened;
 use crate::swamp::{self, names};
@@ -114,7 +114,7 @@ fn allowed<T>(read: Result<T>) -> Result<Option<T>> {
 
 /// Looks around at the root of a store when no namespace was named: the default one is meant only where there is none, or
 /// where it is this repository's.
-pub(super) async fn root(opened: &Opened, default: &Namespace, owner: &str) -> Result<()> {
+pub(super) async fn root(opened: &Opened, default: &Namespace, owner: &str, env: &Env) -> Result<()> {
     let names = names(opened, "").await?;
     if names.iter().any(|name| name == "ns.json") {
         return Err(Error::invalid(format!("{} is a namespace of another store, not a store", opened.url))
@@ -130,7 +130,13 @@ pub(super) async fn root(opened: &Opened, default: &Namespace, owner: &str) -> R
             namespaces.iter().map(|info| format!("{} (repository {})", info.namespace, info.owner)).collect();
         let error = Error::invalid(format!("{} has namespaces, and none was named: {}", opened.url, list.join(", ")))
             .with_code("namespace_needed");
-        let own = namespaces.iter().find(|info| info.owner == owner);
+        let mut own = None;
+        for info in namespaces.iter().filter(|info| info.owner == owner) {
+            // One that was left is not used again.
+            if own.is_none() && went(opened, info, env).await.is_none() {
+                own = Some(info);
+            }
+        }
         return Err(match own {
             Some(info) => error.with_hint(format!("that of this repository: '{}'", opened.setup(&info.namespace))),
             None => error.with_hint(format!("name a new one: '{}'", opened.setup("NAME"))),
@@ -157,6 +163,12 @@ fn not_peat(opened: &Opened, place: &str, foreign: &[&String]) -> Error {
     Error::invalid(format!("{place} holds something else than Peat's data: {}", some.join(", ")))
         .with_code("not_peat_data")
         .with_hint(format!("use a prefix of its own: '{}'", opened.setup_at("/peat")))
+}
+
+/// Where the ledger of a namespace went, if it did and that can be told. Two requests.
+pub(in crate::datastore) async fn went(opened: &Opened, info: &NsInfo, env: &Env) -> Option<Moved> {
+    let store = opened.within(info.namespace.as_str()).ok()?;
+    Standing::of(store, env, info.clone()).await.ok()?.0.moved
 }
 
 /// Reads an `ns.json`.

@@ -1,5 +1,7 @@
 //! What a setup will do: found out with reads only.
 
+use std::path::Path;
+
 use peat_clone::{Claim, CopyPlan, LocalClone, NsInfo, Standing};
 use peat_objects::{List, Pages, Range};
 use peat_types::{Error, Kind, LedgerId, Result};
@@ -118,6 +120,15 @@ impl Repo {
                 }
             }
         }
+        if let (Some(info), true) = (plan.there(), self.marker().datastore.is_some()) {
+            let note = private_left(host, self.root(), info).await.map(|items| {
+                format!(
+                    "{items} items of the private datastore in {LOCAL}/ are not in this one: 'peat status' says more"
+                )
+            });
+            plan.warnings.extend(note);
+        }
+        plan.warnings.extend(plan.target.opened.folder.as_deref().and_then(in_work_tree));
         let (told, edited) = self.left_over(&plan).await?;
         plan.warnings.extend(told);
         plan.edited = edited;
@@ -144,7 +155,7 @@ impl Repo {
     async fn existing(&self, target: &Place, request: &SetupRequest) -> Result<Option<There>> {
         let store = target.opened.within(target.namespace.as_str())?;
         if request.datastore.namespace.is_none() {
-            inspect::root(&target.opened, &target.namespace, &self.marker().repo_id).await?;
+            inspect::root(&target.opened, &target.namespace, &self.marker().repo_id, &self.host().env).await?;
         }
         let Some(object) = store.get("ns.json", Range::All).await? else {
             inspect::namespace(&target.opened, &target.namespace).await?;
@@ -282,6 +293,16 @@ async fn is_unfinished(target: &Place, info: &NsInfo) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// Says that a store in this folder would be part of a git repository.
+fn in_work_tree(folder: &Path) -> Option<String> {
+    let root = folder.ancestors().find(|above| above.join(".git").exists())?;
+    Some(format!(
+        "{} lies in the git work tree {}: choose a folder outside, or keep it out of git with a line in .gitignore",
+        folder.display(),
+        root.display()
+    ))
 }
 
 pub(super) fn taken(error: Error, target: &Place) -> Error {

@@ -18,12 +18,13 @@ pub(crate) async fn run(_: Args, cx: &Context) -> Result<Exit> {
 impl Render for NamespaceList {
     fn render(&self, page: &mut Page) {
         let rows = self.namespaces.iter().map(|row| {
-            let what = match (row.is_current, row.is_own) {
-                (true, _) => "in use",
-                (false, true) => "of this repo",
-                (false, false) => "",
+            let what = match (&row.moved_to, row.is_current, row.is_own) {
+                (Some(to), ..) => format!("moved to {to}"),
+                (None, true, _) => "in use".to_owned(),
+                (None, false, true) => "of this repo".to_owned(),
+                (None, false, false) => String::new(),
             };
-            vec![row.namespace.to_string(), row.repo_id.clone(), row.registered_at.to_string(), what.to_owned()]
+            vec![row.namespace.to_string(), row.repo_id.clone(), row.registered_at.to_string(), what]
         });
         page.table(&["namespace", "repo", "made", ""], rows.collect(), "The store has no namespace.");
         for namespace in &self.unreadable {
