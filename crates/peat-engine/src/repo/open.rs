@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use peat_clone::{Hydration, LocalClone, NewNamespace, NsInfo, Options, Standing, Together};
+use peat_objects::{Durability, FileStore, Range, Store};
 use peat_types::{Error, Hash, Kind, Namespace, Result};
 use serde_json::json;
 
@@ -203,12 +204,13 @@ pub(super) async fn private_owner(host: &Host, root: &Path) -> Option<String> {
 /// How many items the private ledger holds that went nowhere, while the repository uses `shared`: a teammate's marker that
 /// came by git puts a datastore before it without a question. `None` when there are none, or that cannot be told.
 pub(crate) async fn private_left(host: &Host, root: &Path, shared: &NsInfo) -> Option<u64> {
-    if !root.join(LOCAL).join("store").is_dir() {
+    // Straight from the folder: these are no requests to the datastore in use.
+    let folder = root.join(LOCAL).join("store").join(Namespace::default().as_str());
+    if !folder.is_dir() {
         return None;
     }
-    let own = private(root).ok()?;
-    let store = host.stores.open(&own, &host.env).ok()?.within(own.namespace().ok()?.as_str()).ok()?;
-    let info = store.get("ns.json", peat_objects::Range::All).await.ok()??;
+    let store: Arc<dyn Store> = Arc::new(FileStore::new(folder, Durability::Full, &host.env));
+    let info = store.get("ns.json", Range::All).await.ok()??;
     let info: NsInfo = serde_json::from_slice(&info.bytes).ok()?;
     if info.ledger == shared.ledger || shared.comes_from(info.ledger) {
         return None;
@@ -221,6 +223,6 @@ pub(crate) async fn private_left(host: &Host, root: &Path, shared: &NsInfo) -> O
 pub(super) async fn owner(host: &Host, datastore: &Datastore) -> Result<Option<String>> {
     let opened = host.stores.open(datastore, &host.env)?;
     let store = opened.within(datastore.namespace()?.as_str())?;
-    let Some(info) = store.get("ns.json", peat_objects::Range::All).await? else { return Ok(None) };
+    let Some(info) = store.get("ns.json", Range::All).await? else { return Ok(None) };
     Ok(serde_json::from_slice::<NsInfo>(&info.bytes).ok().map(|info| info.owner))
 }
