@@ -427,7 +427,7 @@ async fn a8_who_writes_alone_notices_a_bucket_that_was_emptied() {
     a.put("model/x", "data/0", "1").await;
     a.pull().await;
     a.put("model/x", "data/1", "1").await;
-    tokio::time::sleep(Duration::from_secs(16 * 60)).await;
+    world.env.sleep(Duration::from_secs(16 * 60)).await;
     for key in world.memory.keys() {
         world.memory.delete(&key).await.unwrap();
     }

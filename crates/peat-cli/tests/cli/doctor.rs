@@ -102,9 +102,9 @@ fn an_ns_json_that_is_damaged_or_gone_is_found_and_written_again() {
     let whole = std::fs::read(&file).unwrap();
     for gone in [false, true] {
         if gone {
-            std::fs::remove_file(&file).unwrap()
+            std::fs::remove_file(&file).unwrap();
         } else {
-            std::fs::write(&file, "garbage").unwrap()
+            std::fs::write(&file, "garbage").unwrap();
         }
         for command in ["doctor --json", "doctor --deep --json"] {
             let found = finding(&sandbox.peat(command).status(1).json(), "ns.json");

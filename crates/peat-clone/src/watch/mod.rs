@@ -138,7 +138,7 @@ impl Watch {
     /// code `moved` once all of a ledger that moved was seen. Other errors that trying again does not help against.
     pub async fn next(&mut self) -> Result<Watched> {
         loop {
-            match self.look().await {
+            match Box::pin(self.look()).await {
                 Ok(true) => {
                     if let Some(found) = self.peek() {
                         return Ok(found);
