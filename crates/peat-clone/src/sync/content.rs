@@ -139,7 +139,7 @@ impl Inner {
     async fn download(&self, item: &Item) -> Result<()> {
         match self.pieces_to_tree(item).await {
             Err(error) if Ledger::is_lost(&error) => {
-                let now = self.moved(item).await?.ok_or_else(|| lost_content(item.path.as_str(), error))?;
+                let Some(now) = self.moved(item).await? else { return Err(self.unread(item, error)?) };
                 self.pieces_to_tree(&now).await
             }
             done => done,
@@ -159,7 +159,7 @@ impl Inner {
     async fn fetch(&self, item: &Item) -> Result<Bytes> {
         match self.contents_of(item, &item.row).await {
             Err(error) if Ledger::is_lost(&error) => {
-                let now = self.moved(item).await?.ok_or_else(|| lost_content(item.path.as_str(), error))?;
+                let Some(now) = self.moved(item).await? else { return Err(self.unread(item, error)?) };
                 self.contents_of(&now, &now.row).await
             }
             read => read,
@@ -179,15 +179,16 @@ impl Inner {
         let none = || Error::internal("a content has fewer parts than it had");
         match self.contents_of(item, &row(item).ok_or_else(none)?).await {
             Err(error) if Ledger::is_lost(&error) => {
-                let Some(now) = self.moved(item).await? else {
-                    // What an older state has may have been let go of.
-                    let current = self.is_current(item)?;
-                    return Err(if current { lost_content(item.path.as_str(), error) } else { past_unread(error) });
-                };
+                let Some(now) = self.moved(item).await? else { return Err(self.unread(item, error)?) };
                 self.contents_of(&now, &row(&now).ok_or_else(none)?).await
             }
             read => read,
         }
+    }
+
+    /// Why a content is nowhere. One that is not current any more may have been let go of since the item was read.
+    fn unread(&self, item: &Item, error: Error) -> Result<Error> {
+        Ok(if self.is_current(item)? { lost_content(item.path.as_str(), error) } else { past_unread(error) })
     }
 
     /// An item that was read before its content was moved elsewhere: the newest row of it knows where.

@@ -113,7 +113,7 @@ impl World {
             Kind::Offline | Kind::Contended => true,
             Kind::Conflict => error.code() == "lease_lost",
             // Whoever slept for longer than states are kept.
-            Kind::Damaged if error.has_code(UNTOLD) => {
+            Kind::Damaged | Kind::NotFound if error.has_code(UNTOLD) || error.code() == "state_not_kept" => {
                 self.judge().replay.head.as_ref().is_some_and(|head| head.root.keep > Seq(0))
             }
             _ => false,
