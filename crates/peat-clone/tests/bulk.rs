@@ -3,15 +3,12 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use common::{Opening, World, change_many, change_put, noise, path, unit};
-use peat_clone::{Hydration, NewChange, Params, PendingStatus, Rank, Scope, Source};
-use peat_ledger::{Checkpoint, Checkpointing, Commit, Draft, DraftUnit, Ledger, NewContent, PageCache, Ref, TxKind};
+use peat_clone::{Hydration, NewChange, Params, PendingStatus, Scope, Source};
 use peat_objects::{Fault, Op, Range, Store};
-use peat_types::{ChangeId, CloneId, Env, InstanceId, Kind, TxId, Unit};
+use peat_types::{Kind, Unit};
 
 /// Small limits, so that packs and parts are common.
 fn world(seed: u64) -> World {
@@ -42,7 +39,7 @@ fn on_disk(world: &World, count: u64) -> Vec<(String, Source)> {
     (0..count).map(file).collect()
 }
 
-fn expected(n: u64) -> Bytes {
+fn expected(n: u64) -> bytes::Bytes {
     noise(n, 1000 + usize::try_from(n * 7 % 1000).unwrap())
 }
 
@@ -260,7 +257,7 @@ async fn a_first_clone_reads_packs_in_few_ranges_and_each_entry_of_the_tail_once
     let units = units(80);
     let file = |n: u64| (format!("data/{n:04}"), Source::from(noise(n, 1000)));
     a.clone.commit(change_many(&units, (0..1600).map(file).collect())).await.unwrap();
-    assert!(matches!(a.clone.checkpoint(true, true).await.unwrap(), Checkpoint::Done { .. }));
+    assert!(matches!(a.clone.checkpoint(true, true).await.unwrap(), peat_clone::Checkpoint::Done { .. }));
     for unit in units.iter().take(70) {
         let change = change_many(std::slice::from_ref(unit), vec![("later".into(), noise(1, 700).into())]);
         a.clone.commit(change).await.unwrap();
@@ -304,7 +301,7 @@ async fn what_a_killed_pull_brought_is_not_fetched_again() {
 }
 
 /// One content of 16 parts, in a file.
-fn large_file(world: &World) -> (Bytes, Source) {
+fn large_file(world: &World) -> (bytes::Bytes, Source) {
     let large = noise(9, 1_000_003);
     std::fs::create_dir_all(world.dir("source")).unwrap();
     let file = world.dir("source").join("large");
@@ -364,7 +361,7 @@ async fn a_large_content_whose_packs_were_dropped_is_restored_in_pieces() {
         let delete = NewChange::new("delete", units(1), serde_json::json!({"path": format!("model/00/{name}")}));
         gone = a.clone.commit(delete).await.unwrap().seq.0;
     }
-    assert!(matches!(a.clone.checkpoint(true, true).await.unwrap(), Checkpoint::Done { .. }));
+    assert!(matches!(a.clone.checkpoint(true, true).await.unwrap(), peat_clone::Checkpoint::Done { .. }));
     drop(a);
     let b = world.open("b").await;
     let kept = b.clone.kept().await.unwrap();
@@ -449,66 +446,4 @@ async fn the_largest_content_fits_an_entry_and_a_larger_one_is_refused_by_name()
     assert_eq!(std::fs::read_dir(world.dir("a").join("tmp")).unwrap().count(), 0);
     a.clone.commit(change_many(&units(1), vec![("x".into(), Source::File(most))])).await.unwrap();
     assert!(a.clone.verify(true).await.unwrap().findings.is_empty());
-}
-
-/// A change of 40 units with `count` small files in each, straight to the ledger, and a checkpoint.
-async fn generation(ledger: &Ledger, env: &Env, name: &str, count: u32) {
-    let base = ledger.head().await.unwrap().state;
-    let put = |n: u32| peat_ledger::Op::Put {
-        path: format!("data/{name}/{n:05}").parse().unwrap(),
-        rank: Rank::Current,
-        old: None,
-        executable: false,
-        content: NewContent::Bytes(Bytes::from_static(b"same")),
-    };
-    let mut changed = Vec::new();
-    for unit in units(40) {
-        let row = ledger.unit(&base, &unit, &NoPages).await.unwrap();
-        let ops = (0..count).map(put).collect();
-        changed.push(DraftUnit { unit, expected: row.map(|row| row.last_seq), ops });
-    }
-    let draft = Draft {
-        tx: TxId::random(env),
-        change: ChangeId::random(env),
-        kind: TxKind::Change,
-        author: "a@b".to_owned(),
-        message: name.to_owned(),
-        time: env.now(),
-        guard: None,
-        units: changed,
-    };
-    let sent = ledger.commit(&base, env.monotonic(), &draft, &NoPages, 60_000).await.unwrap();
-    assert!(matches!(sent, Commit::Committed { .. }), "{sent:?}");
-    let patience = Duration::from_secs(30);
-    let how = Checkpointing { author: "a@b".to_owned(), force: true, full: false, patience };
-    assert!(matches!(ledger.checkpoint(&how).await.unwrap(), Checkpoint::Done { .. }));
-}
-
-/// Keeps nothing.
-struct NoPages;
-
-impl PageCache for NoPages {
-    fn get(&self, _: &Ref) -> Option<Bytes> {
-        None
-    }
-
-    fn put(&self, _: &Ref, _: &Bytes) {}
-}
-
-/// Each round of fetching asks every pack of pages, so there is one for 200,000 files, and not one for what is decoded at
-/// once.
-#[tokio::test(start_paused = true)]
-async fn a_first_pull_asks_each_pack_of_pages_once_a_level() {
-    let world = World::new(9);
-    let a = world.open("a").await;
-    let (clone, instance) = (CloneId::random(&world.env), InstanceId::random(&world.env));
-    let ledger = Ledger::with_info(Arc::new(world.memory.clone()), &world.env, a.clone.info().clone(), clone, instance);
-    // Each is less than half of the one before, so all packs of pages stay.
-    for (name, count) in [("large", 330), ("small", 150), ("least", 60)] {
-        generation(&ledger, &world.env, name, count).await;
-    }
-    let b = world.open_with("b", Opening { hydration: Hydration::Lazy, ..Opening::default() }).await;
-    let (pulled, requests) = b.counted(b.clone.pull(&Scope::All)).await;
-    assert_eq!(pulled.unwrap().items, 21_600);
-    assert!(requests.total() <= 6, "{requests}");
 }

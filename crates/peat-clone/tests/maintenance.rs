@@ -3,12 +3,16 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use common::{Machine, Opening, World, change_append, change_bytes, change_many, noise, path, unit};
-use peat_clone::{Adopt, Checkpoint, Hydration, Scope};
+use peat_clone::{Adopt, Checkpoint, Hydration, Rank, Scope};
+use peat_ledger::{Checkpointing, Commit, Draft, DraftUnit, Ledger, NewContent, PageCache, Ref, TxKind};
 use peat_objects::{Fault, Op};
-use peat_types::Seq;
+use peat_types::{ChangeId, CloneId, Env, InstanceId, Seq, TxId};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -220,4 +224,67 @@ async fn what_is_told_of_maintenance_is_right_as_soon_as_it_is_done() {
         assert_eq!(a.clone.head().unwrap(), Some(seq));
         a.put("model/x", "data/1", "2").await;
     }
+}
+
+/// A change of 40 units with `count` small files in each, straight to the ledger, and a checkpoint.
+async fn generation(ledger: &Ledger, env: &Env, name: &str, count: u32) {
+    let base = ledger.head().await.unwrap().state;
+    let put = |n: u32| peat_ledger::Op::Put {
+        path: format!("data/{name}/{n:05}").parse().unwrap(),
+        rank: Rank::Current,
+        old: None,
+        executable: false,
+        content: NewContent::Bytes(Bytes::from_static(b"same")),
+    };
+    let mut changed = Vec::new();
+    for n in 0..40 {
+        let unit = unit(&format!("model/{n:02}"));
+        let row = ledger.unit(&base, &unit, &NoPages).await.unwrap();
+        let ops = (0..count).map(put).collect();
+        changed.push(DraftUnit { unit, expected: row.map(|row| row.last_seq), ops });
+    }
+    let draft = Draft {
+        tx: TxId::random(env),
+        change: ChangeId::random(env),
+        kind: TxKind::Change,
+        author: "a@b".to_owned(),
+        message: name.to_owned(),
+        time: env.now(),
+        guard: None,
+        units: changed,
+    };
+    let sent = ledger.commit(&base, env.monotonic(), &draft, &NoPages, 60_000).await.unwrap();
+    assert!(matches!(sent, Commit::Committed { .. }), "{sent:?}");
+    let patience = Duration::from_secs(30);
+    let how = Checkpointing { author: "a@b".to_owned(), force: true, full: false, patience };
+    assert!(matches!(ledger.checkpoint(&how).await.unwrap(), Checkpoint::Done { .. }));
+}
+
+/// Keeps nothing.
+struct NoPages;
+
+impl PageCache for NoPages {
+    fn get(&self, _: &Ref) -> Option<Bytes> {
+        None
+    }
+
+    fn put(&self, _: &Ref, _: &Bytes) {}
+}
+
+/// Each round of fetching asks every pack of pages, so there is one for 200,000 files, and not one for what is decoded at
+/// once.
+#[tokio::test(start_paused = true)]
+async fn a_first_pull_asks_each_pack_of_pages_once_a_level() {
+    let world = World::new(9);
+    let a = world.open("a").await;
+    let (clone, instance) = (CloneId::random(&world.env), InstanceId::random(&world.env));
+    let ledger = Ledger::with_info(Arc::new(world.memory.clone()), &world.env, a.clone.info().clone(), clone, instance);
+    // Each is less than half of the one before, so all packs of pages stay.
+    for (name, count) in [("large", 330), ("small", 150), ("least", 60)] {
+        generation(&ledger, &world.env, name, count).await;
+    }
+    let b = world.open_with("b", Opening { hydration: Hydration::Lazy, ..Opening::default() }).await;
+    let (pulled, requests) = b.counted(b.clone.pull(&Scope::All)).await;
+    assert_eq!(pulled.unwrap().items, 21_600);
+    assert!(requests.total() <= 6, "{requests}");
 }

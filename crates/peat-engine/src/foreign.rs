@@ -85,20 +85,21 @@ impl Repo {
     ///
     /// # Errors
     /// Those of [`Repo::definition`].
-    pub(crate) async fn model_of_history(&self, reference: &str) -> Result<Definition> {
+    pub(crate) async fn model_of_history(&self, reference: Option<&str>) -> Result<Option<Definition>> {
+        let Some(reference) = reference else { return Ok(None) };
         let missing = match self.definition(reference) {
             Err(error) if error.code() == "model_not_found" => error,
-            found => return found,
+            found => return found.map(Some),
         };
         if reference.contains(':') {
             return Err(missing);
         }
         if let Some((view, model)) = self.view_for(reference).await? {
-            return view.definition(&model);
+            return view.definition(&model).map(Some);
         }
         // Its data may be gone, too; entries know it by its id.
         if uuid::Uuid::try_parse(reference).is_ok() {
-            return Ok(stub(reference, reference.to_owned(), String::new(), reference.to_owned()));
+            return Ok(Some(stub(reference, reference.to_owned(), String::new(), reference.to_owned())));
         }
         Err(missing.with_hint("one that was deleted with its data is found by its full id, which 'peat log' shows"))
     }

@@ -15,6 +15,7 @@ mod log;
 mod maintain;
 mod moving;
 mod neighbours;
+mod newest;
 mod page;
 mod pages;
 mod read;

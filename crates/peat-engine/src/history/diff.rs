@@ -25,10 +25,7 @@ pub struct DiffRequest {
 impl Repo {
     /// `peat diff`: items added, changed and removed between two states. Leases and the order of items are left out.
     pub async fn diff(&self, request: &DiffRequest) -> Result<DiffReport> {
-        let definition = match &request.model {
-            Some(model) => Some(self.model_of_history(model).await?),
-            None => None,
-        };
+        let definition = self.model_of_history(request.model.as_deref()).await?;
         let units = definition.as_ref().map(Definition::unit).transpose()?.map(|unit| vec![unit]);
         let (clone, place) = self.opened().await?;
         let names = self.model_names()?;

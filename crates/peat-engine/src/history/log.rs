@@ -27,10 +27,7 @@ pub struct LogRequest {
 impl Repo {
     /// `peat log`: entries of the store, newest first.
     pub async fn log(&self, request: &LogRequest) -> Result<LogReport> {
-        let definition = match &request.model {
-            Some(model) => Some(self.model_of_history(model).await?),
-            None => None,
-        };
+        let definition = self.model_of_history(request.model.as_deref()).await?;
         let (clone, place) = self.opened().await?;
         let names = self.model_names()?;
         let (mut since, mut from) = (None, None);

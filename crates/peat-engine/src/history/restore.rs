@@ -37,10 +37,7 @@ impl Repo {
     }
 
     async fn restore_now(&self, request: &RestoreRequest) -> Result<RestoreReport> {
-        let definition = match &request.model {
-            Some(model) => Some(self.model_of_history(model).await?),
-            None => None,
-        };
+        let definition = self.model_of_history(request.model.as_deref()).await?;
         let unit = definition.as_ref().map(Definition::unit).transpose()?;
         let scope = unit.map_or(Scope::All, |unit| Scope::Units(vec![unit]));
         let (clone, place) = self.opened().await?;

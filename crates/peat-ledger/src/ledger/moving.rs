@@ -181,8 +181,8 @@ impl Ledger {
     }
 
     /// Copies what a plan names, once `ns.json` says whose copy it is: of two ledgers that are copied to one place at once, or
-    /// made there, the second leaves nothing there. `progress` is told how many objects and bytes are done. Killed anywhere, it is planned
-    /// and run again: what arrived is not copied twice.
+    /// made there, the second leaves nothing there. `progress` is told how many objects and bytes are done. Killed anywhere,
+    /// it is planned and run again: what arrived is not copied twice.
     ///
     /// # Errors
     /// `Conflict` with code `not_this_ledger` when the place is another one's; `Damaged` when an object cannot be read here; what either store says.
