@@ -4,10 +4,13 @@
 //! small objects into a folder of its own, of the same shape as those of a ledger, and removes them again as far as it is
 //! allowed to.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::join_all;
+use futures::future::{join3, join_all};
+use futures::stream::{self, StreamExt};
 use peat_types::{Env, Error, Kind, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +21,8 @@ const RIVALS: u8 = 16;
 /// Keys they run for, at most and at least: some honest servers take seconds for one round.
 const ROUNDS: u8 = 20;
 const FEWEST_ROUNDS: u8 = 5;
+/// Of them at once, so that a store far away is not waited for twice for each.
+const ROUNDS_AT_ONCE: usize = 4;
 /// No further round is begun after this time.
 const RACE_TIME: Duration = Duration::from_secs(15);
 /// `Date` may differ this much from `Last-Modified` of an object just written, and its own clock from one reply to the
@@ -55,7 +60,7 @@ pub struct Verdict {
 /// that would do to a ledger. Any other error means that nothing is known, such as `Offline` or `Denied`.
 pub async fn probe(store: &dyn Store, env: &Env) -> Result<Verdict> {
     let run = u64::from_le_bytes(env.random_bytes());
-    let mut probe = Probe { store, env, folder: format!("probe/{run:016x}"), keys: Vec::new() };
+    let probe = Probe { store, env, folder: format!("probe/{run:016x}"), keys: Mutex::default() };
     let verdict = probe.run().await;
     let deleted = probe.clean().await;
     let mut verdict = verdict?;
@@ -67,7 +72,8 @@ struct Probe<'a> {
     store: &'a dyn Store,
     env: &'a Env,
     folder: String,
-    keys: Vec<String>,
+    /// What may be there now.
+    keys: Mutex<BTreeSet<String>>,
 }
 
 /// One wrong answer.
@@ -87,28 +93,31 @@ impl Probe<'_> {
         refused(self.store, check, found, meaning)
     }
 
-    fn key(&mut self, folder: &str, name: &str) -> String {
-        let key = format!("{folder}/{name}");
-        self.keys.push(key.clone());
+    fn keys(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn key(&self, key: String) -> String {
+        self.keys().insert(key.clone());
         key
     }
 
     /// Keys apart from those of the log.
-    fn other_key(&mut self, name: &str) -> String {
-        self.key(&format!("{}-other", self.folder), name)
+    fn other_key(&self, name: &str) -> String {
+        self.key(format!("{}-other/{name}", self.folder))
     }
 
     /// Keys as the log has them: later ones sort first.
-    fn log_key(&mut self, number: u8) -> String {
-        let name = format!("{:016x}.{number}", u64::MAX - u64::from(number));
-        self.key(&self.folder.clone(), &name)
+    fn log_key(&self, number: u8) -> String {
+        self.key(format!("{}/{:016x}.{number}", self.folder, u64::MAX - u64::from(number)))
     }
 
-    async fn run(&mut self) -> Result<Verdict> {
+    async fn run(&self) -> Result<Verdict> {
         let (written, read, ahead) = self.creates().await?;
-        let may_delete = self.deletes().await?;
-        self.ranges().await?;
-        self.lists().await?;
+        // All of them end, whatever one finds: nothing may be written after the probe has cleaned up.
+        let (may_delete, ranges, lists) = join3(self.deletes(), self.ranges(), self.lists()).await;
+        let may_delete = may_delete?;
+        ranges.and(lists)?;
         let (rival_creates, unanswered) = self.races().await?;
         Ok(Verdict {
             at: self.env.now(),
@@ -152,7 +161,7 @@ impl Probe<'_> {
     }
 
     /// Times of the write and of a read, and how far this machine's clock is ahead. Absent before; a create makes it; a second one with other bytes does not; the first one's bytes are there at once.
-    async fn creates(&mut self) -> Result<(Meta, Meta, Option<i64>)> {
+    async fn creates(&self) -> Result<(Meta, Meta, Option<i64>)> {
         let key = self.log_key(0);
         let (first, second) = (Bytes::from_static(b"the first"), Bytes::from_static(b"the second one"));
         if self.read(&key).await?.is_some() {
@@ -186,7 +195,7 @@ impl Probe<'_> {
     }
 
     /// Deleted means absent, and a deleted key can be created again. Without the right nothing is claimed.
-    async fn deletes(&mut self) -> Result<bool> {
+    async fn deletes(&self) -> Result<bool> {
         const CHECK: &str = "create after delete";
         const MEANING: &str = "keys would stay blocked, as in some versioned buckets";
         let key = self.other_key("deleted");
@@ -208,7 +217,7 @@ impl Probe<'_> {
         }
     }
 
-    async fn ranges(&mut self) -> Result<()> {
+    async fn ranges(&self) -> Result<()> {
         let key = self.other_key("ranges");
         let body = Bytes::from_static(b"0123456789");
         self.store.put(&key, body.clone()).await?;
@@ -221,8 +230,9 @@ impl Probe<'_> {
             (Range::Last { len: 3 }, "789"),
             (Range::Last { len: 99 }, "0123456789"),
         ];
-        for (range, want) in wanted {
-            let got = self.store.get(&key, range).await?;
+        let reads = join_all(wanted.iter().map(|(range, _)| self.store.get(&key, *range))).await;
+        for ((range, want), got) in wanted.into_iter().zip(reads) {
+            let got = got?;
             let fits = got.as_ref().is_some_and(|o| o.bytes == want.as_bytes() && o.size == body.len() as u64);
             if !fits {
                 let got = got.map_or_else(|| "nothing".to_owned(), |o| format!("{} bytes", o.bytes.len()));
@@ -234,11 +244,11 @@ impl Probe<'_> {
     }
 
     /// Fresh objects are listed at once, in byte order, no more than asked for.
-    async fn lists(&mut self) -> Result<()> {
-        for number in [3, 1, 4, 2] {
-            let key = self.log_key(number);
-            self.create(&key, &Bytes::from_static(b"x")).await?;
-        }
+    async fn lists(&self) -> Result<()> {
+        let body = Bytes::from_static(b"x");
+        let keys = [3, 1, 4, 2].map(|number| self.log_key(number));
+        let created = join_all(keys.iter().map(|key| self.create(key, &body))).await;
+        created.into_iter().collect::<Result<Vec<_>>>()?;
         let mut want: Vec<String> =
             (0..=4).rev().map(|n: u64| format!("{}/{:016x}.{n}", self.folder, u64::MAX - n)).collect();
         let got = self.list(None).await?;
@@ -298,39 +308,14 @@ impl Probe<'_> {
 
     /// Many creates at once on one fresh key have one winner, and the bytes are the winner's. How many were made, and how
     /// many were not answered.
-    async fn races(&mut self) -> Result<(u32, u32)> {
-        const CHECK: &str = "create-if-absent under contention";
-        let (mut made, mut unanswered) = (0, 0);
+    async fn races(&self) -> Result<(u32, u32)> {
         let begin = self.env.monotonic();
-        for round in 0..ROUNDS {
-            if round >= FEWEST_ROUNDS && self.env.monotonic().saturating_sub(begin) > RACE_TIME {
-                break;
-            }
-            made += u32::from(RIVALS);
-            let key = self.log_key(100 + round);
-            // They are all polled before any reply is looked at, each on a connection of its own.
-            let rivals = (0..RIVALS).map(|rival| self.store.create(&key, rival_body(round, rival)));
-            let replies = join_all(rivals).await;
-            let mut winners = Vec::new();
-            for (rival, reply) in (0..RIVALS).zip(replies) {
-                match reply {
-                    Ok(Created::Created(_)) => winners.push(rival),
-                    Ok(Created::Exists) => {}
-                    Err(error) if error.kind() == Kind::Offline => unanswered += 1,
-                    Err(error) => return Err(error),
-                }
-            }
-            if winners.len() > 1 {
-                let found = format!("{} of {RIVALS} creates of one key were confirmed", winners.len());
-                return Err(self.refuse(CHECK, found, LOST_UPDATE));
-            }
-            match (self.read(&key).await?, winners.first()) {
-                (Some((bytes, _)), Some(winner)) if bytes == rival_body(round, *winner) => {}
-                (Some((bytes, _)), None) if (0..RIVALS).any(|rival| bytes == rival_body(round, rival)) => {}
-                (None, None) => {}
-                _ => return Err(self.refuse(CHECK, "the object is not the winner's", LOST_UPDATE)),
-            }
-        }
+        let rounds = stream::iter((0..ROUNDS).map(|round| self.race(round, begin))).buffer_unordered(ROUNDS_AT_ONCE);
+        let replies: Vec<Option<u32>> = rounds.collect::<Vec<_>>().await.into_iter().collect::<Result<_>>()?;
+        let (made, unanswered) = replies
+            .into_iter()
+            .flatten()
+            .fold((0, 0), |(made, unanswered), more| (made + u32::from(RIVALS), unanswered + more));
         if unanswered == made {
             return Err(Error::new(
                 Kind::Offline,
@@ -340,9 +325,41 @@ impl Probe<'_> {
         Ok((made, unanswered))
     }
 
+    /// One round: how many were not answered. `None` when it is too late to begin one.
+    async fn race(&self, round: u8, begin: Duration) -> Result<Option<u32>> {
+        const CHECK: &str = "create-if-absent under contention";
+        if round >= FEWEST_ROUNDS && self.env.monotonic().saturating_sub(begin) > RACE_TIME {
+            return Ok(None);
+        }
+        let key = self.log_key(100 + round);
+        // They are all polled before any reply is looked at, each on a connection of its own.
+        let replies = join_all((0..RIVALS).map(|rival| self.store.create(&key, rival_body(round, rival)))).await;
+        let (mut winners, mut unanswered) = (Vec::new(), 0);
+        for (rival, reply) in (0..RIVALS).zip(replies) {
+            match reply {
+                Ok(Created::Created(_)) => winners.push(rival),
+                Ok(Created::Exists) => {}
+                Err(error) if error.kind() == Kind::Offline => unanswered += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        if winners.len() > 1 {
+            let found = format!("{} of {RIVALS} creates of one key were confirmed", winners.len());
+            return Err(self.refuse(CHECK, found, LOST_UPDATE));
+        }
+        match (self.read(&key).await?, winners.first()) {
+            (Some((bytes, _)), Some(winner)) if bytes == rival_body(round, *winner) => {}
+            (Some((bytes, _)), None) if (0..RIVALS).any(|rival| bytes == rival_body(round, rival)) => {}
+            (None, None) => {}
+            _ => return Err(self.refuse(CHECK, "the object is not the winner's", LOST_UPDATE)),
+        }
+        Ok(Some(unanswered))
+    }
+
     /// Removes the probe's objects. Whether that was allowed.
     async fn clean(&self) -> bool {
-        let replies = join_all(self.keys.iter().map(|key| self.store.delete(key))).await;
+        let keys = self.keys().clone();
+        let replies = join_all(keys.iter().map(|key| self.store.delete(key))).await;
         replies.iter().all(Result::is_ok)
     }
 }

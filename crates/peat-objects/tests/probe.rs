@@ -2,9 +2,10 @@
 #![allow(clippy::panic, clippy::expect_used)] // the lints know tests, but not their helpers
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use peat_objects::{
-    Durability, Fault, FaultStore, FileStore, MemoryStore, Op, OpenOptions, PrefixStore, Verdict, open, probe,
+    Durability, Fault, FaultStore, FileStore, LatencyStore, MemoryStore, Op, OpenOptions, PrefixStore, Verdict, open, probe,
 };
 use peat_testkit::clock::tokio_env;
 use peat_testkit::cloud::{CloudServer, Service};
@@ -56,6 +57,17 @@ async fn honest_stores_pass_and_are_left_clean() {
     let folder = tempfile::tempdir().unwrap();
     let verdict = probe(&FileStore::new(folder.path(), Durability::Process, &env), &env).await.unwrap();
     assert!(!verdict.server_time && verdict.may_delete, "{verdict:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_far_away_is_waited_for_a_few_times_only() {
+    const THERE_AND_BACK: Duration = Duration::from_millis(100);
+    let env = tokio_env(1);
+    let far = LatencyStore::new(Arc::new(MemoryStore::with_clock(&env)), &env, THERE_AND_BACK, Duration::ZERO);
+    let begin = env.monotonic();
+    probe(&far, &env).await.unwrap();
+    // Five for creates, five for the rest, two for each of five times four races, one to clean up.
+    assert_eq!(env.monotonic() - begin, THERE_AND_BACK * (5 + 5 + 10 + 1));
 }
 
 #[tokio::test(start_paused = true)]
