@@ -100,6 +100,11 @@ impl Tree {
         }
     }
 
+    /// Whether there is anything at a path. In doubt there is.
+    pub(crate) fn holds(&self, path: &ItemPath) -> bool {
+        !fs::symlink_metadata(self.at(path)).is_err_and(|e| files::absent(&e))
+    }
+
     /// Makes the content visible. Verified first, whoever brought it.
     pub(crate) fn write(&self, env: &Env, item: &Item, bytes: &Bytes) -> Result<()> {
         if Hash::of(bytes) != item.row.hash {

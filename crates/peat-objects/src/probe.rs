@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::{join3, join_all};
+use futures::future::{join_all, join3};
 use futures::stream::{self, StreamExt};
 use peat_types::{Env, Error, Kind, Result, Timestamp};
 use serde::{Deserialize, Serialize};

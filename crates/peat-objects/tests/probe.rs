@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peat_objects::{
-    Durability, Fault, FaultStore, FileStore, LatencyStore, MemoryStore, Op, OpenOptions, PrefixStore, Verdict, open, probe,
+    Durability, Fault, FaultStore, FileStore, LatencyStore, MemoryStore, Op, OpenOptions, PrefixStore, Verdict, open,
+    probe,
 };
 use peat_testkit::clock::tokio_env;
 use peat_testkit::cloud::{CloudServer, Service};

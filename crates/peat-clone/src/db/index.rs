@@ -12,6 +12,7 @@ use peat_types::{Error, Hash, ItemPath, Result, Seq, Unit};
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::{Db, heads, int, sql, todo, uint};
+use crate::tree::Tree;
 use crate::{Item, UnitInfo};
 
 /// Lease records are facts, not files: nothing below here is in the tree.
@@ -80,11 +81,12 @@ pub(crate) fn get(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath) -> Result<
     found.map(|found| item(unit, found)).transpose()
 }
 
+/// What is asked for most often.
+pub(super) const CLAIMANT: &str = "SELECT path, rank, row, unit FROM items WHERE path = ?1 ORDER BY unit LIMIT 1";
+
 /// The item whose content the tree shows at `path`: of the first unit by name, should two claim it (the doctor tells).
 pub(crate) fn claimant(tx: &Transaction<'_>, path: &ItemPath) -> Result<Option<Item>> {
-    let mut statement = tx
-        .prepare_cached("SELECT path, rank, row, unit FROM items WHERE path = ?1 ORDER BY unit LIMIT 1")
-        .map_err(sql)?;
+    let mut statement = tx.prepare_cached(CLAIMANT).map_err(sql)?;
     let found = statement
         .query_row([path.as_str()], |row| Ok((raw(row)?, row.get::<_, String>(3)?)))
         .optional()
@@ -98,10 +100,12 @@ fn put(
     path: &ItemPath,
     rank: Rank,
     row: &FileRow,
-    leases: &LeaseBytes,
+    (leases, lazy): (&LeaseBytes, Option<&Tree>),
 ) -> Result<()> {
     let kept = is_lease(path).then(|| leases.get(&row.hash)).flatten();
     let was = if is_lease(path) { None } else { claimant(tx, path)?.map(|item| item.row.hash) };
+    // A clone that fetches when asked misses nothing in an empty place, and a first pull has a hundred thousand of them.
+    let as_it_should_be = lazy.is_some_and(|tree| was.is_none() && pack_hash(row).is_some() && !tree.holds(path));
     let mut statement = tx
         .prepare_cached(
             "INSERT OR REPLACE INTO items(unit, path, fold, rank, row, hash, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -111,14 +115,14 @@ fn put(
         .execute(params![
             unit.as_str(),
             path.as_str(),
-            path.folded(),
+            Some(path.folded()).filter(|fold| fold != path.as_str()),
             rank_int(rank),
             encode_row(row),
             pack_hash(row),
             kept.map(|bytes| &bytes[..]),
         ])
         .map_err(sql)?;
-    if kept.is_some() { Ok(()) } else { todo::note(tx, Some(unit), path, was) }
+    if kept.is_some() || as_it_should_be { Ok(()) } else { todo::note(tx, Some(unit), path, was) }
 }
 
 fn delete(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath) -> Result<bool> {
@@ -222,7 +226,7 @@ pub(crate) fn apply_entries(tx: &Transaction<'_>, entries: &[Entry], leases: &Le
 
 fn apply_op(tx: &Transaction<'_>, unit: &Unit, op: &OpRecord, leases: &LeaseBytes) -> Result<bool> {
     match op {
-        OpRecord::Put(path, rank, row) => put(tx, unit, path, *rank, row, leases).map(|()| true),
+        OpRecord::Put(path, rank, row) => put(tx, unit, path, *rank, row, (leases, None)).map(|()| true),
         OpRecord::Delete(path) => delete(tx, unit, path),
         OpRecord::Rank(path, rank) => {
             let mut statement =
@@ -233,8 +237,9 @@ fn apply_op(tx: &Transaction<'_>, unit: &Unit, op: &OpRecord, leases: &LeaseByte
 }
 
 /// Sets a unit to what its table says as of entry `as_of`, unless the unit is known to be newer (a late reply, A8).
-/// What the table does not hold was removed by a recorded op, for a table is the whole unit.
-pub(crate) fn apply_table(tx: &Transaction<'_>, new: &NewTable, as_of: Seq, leases: &LeaseBytes) -> Result<Applied> {
+/// What the table does not hold was removed by a recorded op, for a table is the whole unit. `lazy` is the tree of a clone
+/// that fetches contents when they are asked for.
+pub(crate) fn apply_table(tx: &Transaction<'_>, new: &NewTable, as_of: Seq, lazy: Option<&Tree>) -> Result<Applied> {
     let mut applied = Applied::default();
     let (at, known_as_of) = known(tx, &new.unit)?;
     if known_as_of.is_some_and(|known| known >= as_of) {
@@ -244,6 +249,7 @@ pub(crate) fn apply_table(tx: &Transaction<'_>, new: &NewTable, as_of: Seq, leas
         set_unit(tx, &new.unit, at, as_of)?;
         return Ok(applied);
     };
+    let none = LeaseBytes::new();
     let mut old: BTreeMap<ItemPath, Item> = BTreeMap::new();
     for item in items(tx, &new.unit, "")? {
         old.insert(item.path.clone(), item);
@@ -255,7 +261,7 @@ pub(crate) fn apply_table(tx: &Transaction<'_>, new: &NewTable, as_of: Seq, leas
             Some(known) if known.row.hash == row.hash && known.row.executable == row.executable && !is_lease(path) => {
                 move_row(tx, &new.unit, path, *rank, row)?;
             }
-            _ => put(tx, &new.unit, path, *rank, row, leases)?,
+            _ => put(tx, &new.unit, path, *rank, row, (&none, lazy))?,
         }
         applied.items += 1;
     }
@@ -306,7 +312,12 @@ pub(crate) fn items(tx: &Transaction<'_>, unit: &Unit, prefix: &str) -> Result<V
 pub(crate) fn collisions(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath) -> Result<Vec<ItemPath>> {
     let fold = path.folded();
     let mut out = Vec::new();
-    let mut same = tx.prepare_cached("SELECT path FROM items WHERE unit = ?1 AND fold = ?2").map_err(sql)?;
+    let mut same = tx
+        .prepare_cached(
+            "SELECT path FROM items WHERE unit = ?1 AND fold = ?2
+             UNION ALL SELECT path FROM items WHERE unit = ?1 AND path = ?2 AND fold IS NULL",
+        )
+        .map_err(sql)?;
     let ancestors = fold.match_indices('/').map(|(at, _)| fold.get(..at).unwrap_or_default());
     for name in ancestors.chain([fold.as_str()]) {
         let rows = same.query_map([unit.as_str(), name], |row| row.get::<_, String>(0)).map_err(sql)?;
@@ -315,7 +326,9 @@ pub(crate) fn collisions(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath) -> 
         }
     }
     let mut below = tx
-        .prepare_cached("SELECT path FROM items WHERE unit = ?1 AND fold >= ?2 || '/' AND fold < ?2 || '0' LIMIT 8")
+        .prepare_cached("SELECT path FROM items WHERE unit = ?1 AND fold >= ?2 || '/' AND fold < ?2 || '0'
+             UNION ALL SELECT path FROM items WHERE unit = ?1 AND path >= ?2 || '/' AND path < ?2 || '0' AND fold IS NULL
+             LIMIT 8")
         .map_err(sql)?;
     let rows = below.query_map([unit.as_str(), &fold], |row| row.get::<_, String>(0)).map_err(sql)?;
     for row in rows {
@@ -373,7 +386,9 @@ pub(crate) fn leases(tx: &Transaction<'_>) -> Result<Vec<Item>> {
 /// Paths of the tree that items of several units claim, and names that count as one within a unit.
 pub(crate) fn twice_claimed(tx: &Transaction<'_>) -> Result<Vec<String>> {
     let mut statement = tx
-        .prepare_cached("SELECT min(path) FROM items GROUP BY fold HAVING count(*) > 1 ORDER BY 1 LIMIT 100")
+        .prepare_cached(
+            "SELECT min(path) FROM items GROUP BY coalesce(fold, path) HAVING count(*) > 1 ORDER BY 1 LIMIT 100",
+        )
         .map_err(sql)?;
     let rows = statement.query_map([], |row| row.get(0)).map_err(sql)?;
     rows.map(|row| row.map_err(sql)).collect()

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use peat_types::{Env, Result};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 
 use super::{Db, mark_of, sql};
@@ -15,7 +16,7 @@ use crate::tree::Tree;
 use crate::{Durability, Event, Options};
 
 /// Raised whenever the tables change; another number means another program wrote the file, so it is built anew.
-const VERSION: i32 = 3;
+const VERSION: i32 = 4;
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 
 const SCHEMA: &str = "
@@ -23,11 +24,12 @@ CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 -- seq: NULL when the unit is known not to exist
 CREATE TABLE units(unit TEXT PRIMARY KEY, seq INTEGER, as_of INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX units_as_of ON units(as_of);
--- rank: NULL is current; hash: only of contents that lie in packs; bytes: content of what is not in the tree
+-- fold: NULL when it is the path; rank: NULL is current; hash: only of contents that lie in packs; bytes: content of what is
+-- not in the tree. Rows have ids, so that an index need not repeat unit and path.
 CREATE TABLE items(
-    unit TEXT NOT NULL, path TEXT NOT NULL, fold TEXT NOT NULL, rank INTEGER, row BLOB NOT NULL, hash BLOB, bytes BLOB,
-    PRIMARY KEY(unit, path)) WITHOUT ROWID;
-CREATE INDEX items_fold ON items(unit, fold);
+    id INTEGER PRIMARY KEY, unit TEXT NOT NULL, path TEXT NOT NULL, fold TEXT, rank INTEGER, row BLOB NOT NULL, hash BLOB,
+    bytes BLOB, UNIQUE(unit, path));
+CREATE INDEX items_fold ON items(unit, fold) WHERE fold IS NOT NULL;
 CREATE INDEX items_path ON items(path);
 CREATE INDEX items_hash ON items(hash) WHERE hash IS NOT NULL;
 -- paths whose file in the tree may not be what the index says; a new id whenever that happens again; was: hash of what it
@@ -97,6 +99,8 @@ fn connect(path: &Path, durability: Durability) -> rusqlite::Result<Connection> 
     conn.pragma_update(None, "journal_mode", "WAL")?;
     let synchronous = if durability == Durability::Synced { "NORMAL" } else { "OFF" };
     conn.pragma_update(None, "synchronous", synchronous)?;
+    // No plan here depends on values; without this, some statements are prepared anew for every one of them.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     let version: i32 = conn.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
     match (version, tables) {
@@ -140,4 +144,26 @@ pub(crate) fn swap_in(fresh: &Path, path: &Path) -> Result<()> {
         files::remove(&path.with_extension(extension))?;
     }
     files::remove(&mark_of(path))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+
+    #[test]
+    fn no_statement_is_prepared_anew_for_another_value() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut conn = connect(&dir.path().join("state.db"), Durability::Process).unwrap();
+        let tx = conn.transaction().unwrap();
+        for path in ["data/a", "data/b", "data/c"] {
+            let path = path.parse().unwrap();
+            super::super::claimant(&tx, &path).unwrap();
+        }
+        let claimant = tx.prepare_cached(super::super::index::CLAIMANT).unwrap();
+        assert!(claimant.get_status(StatementStatus::Run) >= 3);
+        assert_eq!(claimant.get_status(StatementStatus::RePrepare), 0);
+    }
 }

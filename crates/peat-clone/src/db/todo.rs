@@ -166,7 +166,7 @@ mod tests {
                 let block = Ref { segment, off: (100 - n) * 10, len: 10 };
                 let content = Content::At(ContentRef { block, sub: 0 });
                 let row = FileRow { executable: false, size: 100, hash: Hash::of(&n.to_le_bytes()), content };
-                let insert = "INSERT INTO items(unit, path, fold, row) VALUES (?1, ?2, ?2, ?3)";
+                let insert = "INSERT INTO items(unit, path, row) VALUES (?1, ?2, ?3)";
                 tx.execute(insert, rusqlite::params![unit.as_str(), path(n).as_str(), encode_row(&row)])
                     .map_err(sql)?;
                 note(tx, Some(&unit), &path(n), None)?;

@@ -10,7 +10,8 @@ use super::AtHand;
 use super::content::LOST;
 use crate::db::{self, Applied, Heads, LeaseBytes, Moment, NewHead, NewTable};
 use crate::handle::Inner;
-use crate::{Pulled, Scope};
+use crate::tree::Tree;
+use crate::{Hydration, Pulled, Scope};
 
 /// Times a pull starts over because what it read was cleared away meanwhile.
 const RETRIES: u32 = 3;
@@ -158,6 +159,11 @@ impl Inner {
         Ok(rows.iter().map(|row| row.hash).zip(contents).collect())
     }
 
+    /// The tree, when contents are only fetched when they are asked for.
+    fn lazy(&self) -> Option<&Tree> {
+        (self.options.hydration == Hydration::Lazy).then_some(&self.tree)
+    }
+
     /// Takes a whole state over by comparing directories: units with the same last seq are the same.
     /// Gives the entries that were read for it, whose contents are at hand.
     pub(crate) async fn jump(&self, state: &State, at: Moment, listed: bool) -> Result<(Applied, Vec<Entry>)> {
@@ -191,9 +197,9 @@ impl Inner {
                 let tables = new_tables(&fetched, batch).await?;
                 self.env.step("pull.batch").await;
                 applied.items += self.db.write(|tx| {
-                    tables.iter().try_fold(0, |sum, table| {
-                        Ok(sum + db::apply_table(tx, table, state.seq, &LeaseBytes::new())?.items)
-                    })
+                    tables
+                        .iter()
+                        .try_fold(0, |sum, table| Ok(sum + db::apply_table(tx, table, state.seq, self.lazy())?.items))
                 })?;
             }
         }
@@ -262,7 +268,7 @@ impl Inner {
         self.db.write(|tx| {
             db::set_head(tx, &NewHead { state, at, listed, mine: false })?;
             tables.iter().try_fold(Applied::default(), |sum, table| {
-                let items = db::apply_table(tx, table, state.seq, &LeaseBytes::new())?.items;
+                let items = db::apply_table(tx, table, state.seq, self.lazy())?.items;
                 Ok(Applied { items: sum.items + items, ..sum })
             })
         })
