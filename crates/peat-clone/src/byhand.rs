@@ -2,7 +2,7 @@
 //! ask, and a pull puts aside what it would overwrite.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use peat_types::{Error, Hash, ItemPath, Result, Seq, Unit};
 
 use crate::db;
 use crate::handle::Inner;
-use crate::{Aside, Event, Item, LocalClone, journal, repair};
+use crate::{Aside, Event, Hydration, Item, LocalClone, journal, repair};
 
 /// Folder for what has to give way, and for what the doctor found in the tree that belongs to no item.
 const ASIDE: &str = "aside";
@@ -56,6 +56,8 @@ pub struct Preview {
     pub puts: Vec<(Unit, ItemPath, u64)>,
     /// Items that would be removed.
     pub deletes: Vec<(Unit, ItemPath)>,
+    /// Other files that would be brought (back) into the tree, as their number and bytes.
+    pub restores: (u64, u64),
 }
 
 impl LocalClone {
@@ -108,6 +110,12 @@ impl LocalClone {
     /// where the contents are.
     pub fn take_aside(&self) -> Vec<(String, PathBuf)> {
         std::mem::take(&mut *self.0.aside.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// What others changed that came to this process without being pulled, as items and bytes that became local: settling
+    /// looks at the head, too.
+    pub fn arrived(&self) -> (u64, u64) {
+        *self.0.arrived.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// What a pull of everything would do now. Reads the store, and changes nothing.
@@ -283,7 +291,26 @@ impl Inner {
                 }
             }
         }
+        preview.restores = self.left_out(&preview)?;
         Ok(preview)
+    }
+
+    /// Files that are noted and not here, besides those that a pull would set or remove anyway.
+    fn left_out(&self, preview: &Preview) -> Result<(u64, u64)> {
+        if self.options.hydration == Hydration::Lazy {
+            return Ok((0, 0));
+        }
+        let set = preview.puts.iter().map(|(_, path, _)| path);
+        let changed: BTreeSet<&ItemPath> = set.chain(preview.deletes.iter().map(|(_, path)| path)).collect();
+        let (mut files, mut bytes) = (0, 0);
+        for todo in self.db.todo(&self.db.todo_by_place(None, 0)?)? {
+            let item = self.db.read(|tx| db::claimant(tx, &todo.path))?;
+            let Some(item) = item.filter(|item| !db::is_lease(&item.path) && !changed.contains(&item.path)) else { continue };
+            if !self.is_here(&item)? {
+                (files, bytes) = (files + 1, bytes + item.row.size);
+            }
+        }
+        Ok((files, bytes))
     }
 }
 

@@ -154,6 +154,13 @@ pub(crate) fn folder_id(_: &Path) -> Result<Option<(u64, u64)>> {
     Ok(None)
 }
 
+/// When a folder was made, in nanoseconds since 1970, where the file system says so. The inode of one that was removed may be
+/// given to the next.
+pub(crate) fn folder_born(dir: &Path) -> Option<u64> {
+    let born = fs::metadata(dir).and_then(|meta| meta.created()).ok()?;
+    born.duration_since(std::time::UNIX_EPOCH).ok().and_then(|since| u64::try_from(since.as_nanos()).ok())
+}
+
 /// Makes a folder, and those above it.
 pub(crate) fn make_dir(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).map_err(|e| Error::io("create", dir, e))

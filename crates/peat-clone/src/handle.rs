@@ -65,6 +65,10 @@ pub(crate) struct Inner {
     pub(crate) instance: InstanceId,
     /// Whether this process got anything into the log.
     pub(crate) committed: AtomicBool,
+    /// The newest note about the tree when this process began: later ones are about what changed since.
+    pub(crate) noted: i64,
+    /// What came of others without being pulled, as items and bytes: with a look at the head, or on the way to a commit.
+    pub(crate) arrived: std::sync::Mutex<(u64, u64)>,
     /// What was put aside, until somebody asks.
     pub(crate) aside: std::sync::Mutex<Vec<(String, PathBuf)>>,
     copied: bool,
@@ -148,6 +152,7 @@ impl LocalClone {
         let runs = Runs::new(options.dir.join("run"));
         let looking = tokio::sync::Mutex::default();
         let committed = AtomicBool::new(false);
+        let noted = db.read(db::last_todo)?;
         let inner = Inner {
             options,
             env,
@@ -161,6 +166,8 @@ impl LocalClone {
             id,
             instance,
             committed,
+            noted,
+            arrived: std::sync::Mutex::default(),
             aside: std::sync::Mutex::default(),
             copied,
         };

@@ -61,6 +61,9 @@ pub struct Pulled {
     pub entries: u64,
     /// Items set or removed here.
     pub items: u64,
+    /// Items besides these whose contents were not here and are now: what an earlier pull left out, or files that went away
+    /// with their folder.
+    pub restored: u64,
     /// Bytes of contents that became local.
     pub bytes: u64,
 }

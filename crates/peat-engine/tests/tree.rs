@@ -204,10 +204,12 @@ async fn a_plan_changes_nothing_and_the_run_does_what_it_said() {
     assert_eq!((repo_b.status().await.unwrap().position, world.cloud.keys("ops/").await), (position, keys));
     let pull = plan.pull.clone().unwrap();
     assert_eq!((plan.changes.len(), pull.exact, pull.to.0 - pull.from.unwrap().0), (1, true, 4));
-    let done = repo_b.synchronise(SyncRequest { pull: true, ..both }).await.unwrap();
-    assert_eq!((done.files_pulled, done.to), (Some(pull.puts + pull.deletes), Some(pull.to)));
-    let done = repo_b.synchronise(PUSH).await.unwrap();
+    assert!(plan.conflicts.is_empty(), "the change becomes the next version: {:?}", plan.conflicts);
+    let done = repo_b.synchronise(both).await.unwrap();
     assert_eq!((done.changes_committed, done.files_pushed), (Some(plan.changes.len() as u64), Some(plan.puts)));
+    // What came with the look before the change was sent was fetched, too; its own entry was not.
+    assert_eq!((done.files_pulled, done.from), (Some(pull.puts + pull.deletes), pull.from), "{pull:?} {done:?}");
+    assert_eq!((done.bytes_pulled, done.to), (Some(pull.bytes), Some(pull.to.next())));
     let nothing = repo_b.sync_plan(both).await.unwrap();
     assert_eq!((nothing.puts, nothing.requests, nothing.changes.len()), (0, 1, 0));
 }

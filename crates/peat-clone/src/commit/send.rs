@@ -9,7 +9,7 @@ use peat_types::{ChangeId, Error, Hash, Kind, Mutation, Result, Seq, TxId, faile
 use tracing::field::Empty;
 
 use super::draft::{Dead, Unplanned};
-use crate::db::{self, Moment};
+use crate::db::{self, Applied, Moment};
 use crate::handle::Inner;
 use crate::journal::{Locked, Role, State};
 use crate::sync::{AtHand, Base, Look, RECENT};
@@ -288,8 +288,8 @@ impl Inner {
     /// Takes entries that came first into the index.
     pub(crate) async fn step_over(&self, passed: &[Entry], at: Moment) -> Result<()> {
         if !passed.is_empty() {
-            let noted = self.apply(passed, at, false, false).await?.noted;
-            self.hydrate_at_hand(noted, &AtHand::entries(passed.to_vec())).await;
+            let applied = self.apply(passed, at, false, false).await?;
+            self.hydrate_at_hand(applied, &AtHand::entries(passed.to_vec())).await;
         }
         Ok(())
     }
@@ -308,14 +308,16 @@ impl Inner {
         let seq = entry.state.seq;
         let mine = entry.state.writer == self.instance;
         let items = self.items_of(&entry, locked.id());
+        let own = changed_by(&entry, locked.id());
         let mut entries = passed;
         entries.push(entry);
         let applied = self.apply(&entries, at, false, mine).await;
         self.env.step("commit.applied").await;
         match applied {
             Ok(applied) => {
+                let others = Applied { items: applied.items.saturating_sub(own), ..applied };
                 let at_hand = AtHand::entries(entries).with(contents);
-                self.hydrate_at_hand(applied.noted, &at_hand).await;
+                self.hydrate_at_hand(others, &at_hand).await;
                 self.show_own(&items, &at_hand);
             }
             Err(error) => tracing::warn!(%error, %seq, "committed, but not yet in the index"),
@@ -384,6 +386,14 @@ impl Inner {
         self.options.reporter.report(Event::Parked { change: locked.id(), why: &why });
         Ok(())
     }
+}
+
+/// How many items a change sets or removes in an entry.
+fn changed_by(entry: &Entry, change: ChangeId) -> u64 {
+    let mine = entry.txs.iter().zip(&entry.ops).filter(|(tx, _)| tx.change == change);
+    let ops = mine.flat_map(|(_, units)| units).flat_map(|unit| &unit.ops);
+    let item = |op: &&OpRecord| matches!(op, OpRecord::Put(path, ..) | OpRecord::Delete(path) if !db::is_lease(path));
+    ops.filter(item).count() as u64
 }
 
 /// Code of the refusal that only means: look at the lease again.

@@ -12,23 +12,27 @@ use crate::files;
 use crate::tree::Tree;
 use crate::{Hydration, UnitInfo};
 
-/// Device and inode of the tree when it was looked at; none on systems without them.
-type Root = Option<(u64, u64)>;
+/// Device, inode and birth of the tree when it was looked at; none on systems without them.
+type Root = (Option<(u64, u64)>, Option<u64>);
 
-const ROOT: &str = "tree_root";
+const ROOT: &str = "tree_folder";
 const LOST: &str = "tree_lost";
 const LAZY: &str = "lazy";
 
 /// The tree is the folder that is there now: it was brought.
 pub(super) fn is_here(tx: &Transaction<'_>, tree: &Tree) -> Result<()> {
-    set_json(tx, ROOT, &files::folder_id(tree.root())?)
+    set_json(tx, ROOT, &root(tree)?)
+}
+
+fn root(tree: &Tree) -> Result<Root> {
+    Ok((files::folder_id(tree.root())?, files::folder_born(tree.root())))
 }
 
 impl Db {
     /// Notes what was found: in a new index every file of the tree, and in another folder than the one that is known those
     /// files that are not there. The next pull of everything compares them. The caller holds the lock of the folder.
     pub(super) fn meet(&self, tree: &Tree) -> Result<()> {
-        let now: Root = files::folder_id(tree.root())?;
+        let now = root(tree)?;
         match self.read(|tx| get_json::<Root>(tx, ROOT))? {
             Some(known) if known == now => Ok(()),
             Some(_) => self.write(|tx| {

@@ -36,7 +36,7 @@ impl Inner {
     }
 
     /// Whether the content of an item is here and right.
-    pub(super) fn is_here(&self, item: &Item) -> Result<bool> {
+    pub(crate) fn is_here(&self, item: &Item) -> Result<bool> {
         if db::is_lease(&item.path) { Ok(self.local(item)?.is_some()) } else { self.tree.matches(item) }
     }
 

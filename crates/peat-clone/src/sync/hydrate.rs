@@ -10,7 +10,7 @@ use tracing::field::Empty;
 
 use super::content::{LOST, lost_content, not_in_the_way};
 use crate::byhand::Sent;
-use crate::db::{self, Todo};
+use crate::db::{self, Applied, Todo};
 use crate::handle::Inner;
 use crate::tree::{Glance, Partial};
 use crate::{Brought, Event, Hydration, Item};
@@ -48,11 +48,26 @@ impl AtHand {
     }
 }
 
+/// Contents that became local.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Fetched {
+    pub(crate) bytes: u64,
+    /// Files of items that changed before this process began.
+    pub(crate) restored: u64,
+}
+
+impl std::ops::AddAssign for Fetched {
+    fn add_assign(&mut self, more: Self) {
+        self.bytes += more.bytes;
+        self.restored += more.restored;
+    }
+}
+
 /// What was done about notes.
 struct Work<'a> {
     of: u64,
     done: u64,
-    bytes: u64,
+    fetched: Fetched,
     /// Notes that are to be settled.
     shown: Vec<Shown<'a>>,
     sent: Sent,
@@ -83,42 +98,46 @@ fn completes(item: &Item, piece: &Piece, partials: &BTreeMap<usize, Partial>) ->
 }
 
 impl Inner {
-    /// Makes the tree what the index says, for some units or all. Gives the bytes that became local.
-    pub(crate) async fn hydrate(&self, only: Option<&[Unit]>, at_hand: &AtHand) -> Result<u64> {
+    /// Makes the tree what the index says, for some units or all.
+    pub(crate) async fn hydrate(&self, only: Option<&[Unit]>, at_hand: &AtHand) -> Result<Fetched> {
         let fetch = self.options.hydration == Hydration::Full;
         let span = step!("clone.hydrate", peat.bytes = Empty);
         let work = async {
             let Some(units) = only else { return self.hydrate_with(None, 0, at_hand, fetch).await };
-            let mut bytes = 0;
+            let mut fetched = Fetched::default();
             for unit in units {
-                bytes += self.hydrate_with(Some(unit), 0, at_hand, fetch).await?;
+                fetched += self.hydrate_with(Some(unit), 0, at_hand, fetch).await?;
             }
-            Ok(bytes)
+            Ok(fetched)
         };
-        let bytes = in_span(span.clone(), Box::pin(work)).await?;
-        span.record("peat.bytes", number(bytes));
-        Ok(bytes)
+        let fetched = in_span(span.clone(), Box::pin(work)).await?;
+        span.record("peat.bytes", number(fetched.bytes));
+        Ok(fetched)
     }
 
     /// Makes visible what was noted after `noted` and is at hand, without any request: others' contents must not hold up
-    /// a commit. The rest stays noted for the next pull.
-    pub(crate) async fn hydrate_at_hand(&self, noted: i64, at_hand: &AtHand) {
-        if let Err(error) = Box::pin(self.hydrate_with(None, noted, at_hand, false)).await {
+    /// a commit. The rest stays noted for the next pull. `applied` is what
+    /// others changed.
+    pub(crate) async fn hydrate_at_hand(&self, applied: Applied, at_hand: &AtHand) {
+        let fetched = Box::pin(self.hydrate_with(None, applied.noted, at_hand, false)).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "the tree is completed later");
-        }
+            Fetched::default()
+        });
+        let mut arrived = self.arrived.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *arrived = (arrived.0 + applied.items, arrived.1 + fetched.bytes);
     }
 
-    async fn hydrate_with(&self, unit: Option<&Unit>, after: i64, at_hand: &AtHand, fetch: bool) -> Result<u64> {
-        let (mut after, mut bytes, mut done) = (after, 0, 0);
+    async fn hydrate_with(&self, unit: Option<&Unit>, after: i64, at_hand: &AtHand, fetch: bool) -> Result<Fetched> {
+        let (mut after, mut fetched, mut done) = (after, Fetched::default(), 0);
         let of = self.db.todo_count()?;
         let mut lost = None;
         loop {
             let notes = self.db.todo_by_place(unit, after)?;
-            let Some(newest) = notes.iter().max() else { return lost.map_or(Ok(bytes), Err) };
+            let Some(newest) = notes.iter().max() else { return lost.map_or(Ok(fetched), Err) };
             after = *newest;
             for ids in notes.chunks(WINDOW) {
                 let window = self.db.todo(ids)?;
-                let mut work = Work { of, done, bytes, shown: Vec::new(), sent: Sent::default() };
+                let mut work = Work { of, done, fetched, shown: Vec::new(), sent: Sent::default() };
                 let hydrated = self.hydrate_window(&window, at_hand, fetch, &mut work).await;
                 // What is in its place need not be fetched again, whatever went wrong with the rest.
                 self.settle_notes(&mut work).await?;
@@ -127,7 +146,7 @@ impl Inner {
                     hydrated => hydrated?,
                 }
                 done += window.len() as u64;
-                bytes = work.bytes;
+                fetched = work.fetched;
             }
         }
     }
@@ -232,7 +251,7 @@ impl Inner {
             } else if self.show_piece(item, &piece, &mut partials)? {
                 missing.remove(at);
                 work.shown(todo, Some(item.clone()));
-                work.bytes += item.row.size;
+                work.fetched += Fetched { bytes: item.row.size, restored: u64::from(todo.id <= self.noted) };
                 if work.shown.len() >= BATCH {
                     self.settle_notes(work).await?;
                 }
@@ -247,8 +266,8 @@ impl Inner {
         work.done += work.shown.len() as u64;
         work.shown.clear();
         if work.of > BATCH as u64 {
-            let Work { of, done, bytes, .. } = *work;
-            self.options.reporter.report(Event::Hydrating { done: done.min(of), of, bytes });
+            let Work { of, done, fetched, .. } = *work;
+            self.options.reporter.report(Event::Hydrating { done: done.min(of), of, bytes: fetched.bytes });
         }
         self.env.step("pull.tree").await;
         Ok(())

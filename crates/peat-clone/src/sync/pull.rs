@@ -113,7 +113,7 @@ impl Inner {
         at_hand: &AtHand,
     ) -> Result<Pulled> {
         self.env.step("pull.facts").await;
-        let bytes = self
+        let fetched = self
             .hydrate(only, at_hand)
             .await
             .map_err(|e| e.context("what is in the namespace is known here, but not all contents could be fetched"))?;
@@ -121,7 +121,7 @@ impl Inner {
             self.db.compared()?;
         }
         let entries = to.0.saturating_sub(from.map_or(to.0, |from| from.0));
-        Ok(Pulled { from, to, entries, items: applied.items, bytes })
+        Ok(Pulled { from, to, entries, items: applied.items, restored: fetched.restored, bytes: fetched.bytes })
     }
 
     /// Takes whole entries that follow one another into the index.

@@ -124,8 +124,8 @@ impl Inner {
         match self.ledger.follow(head, list).await? {
             Follow::Unchanged => self.db.seen(head.seq, at, list),
             Follow::Entries(entries) => {
-                let noted = self.apply(&entries, at, list, false).await?.noted;
-                self.hydrate_at_hand(noted, &AtHand::entries(entries)).await;
+                let applied = self.apply(&entries, at, list, false).await?;
+                self.hydrate_at_hand(applied, &AtHand::entries(entries)).await;
                 Ok(())
             }
             Follow::Jump(state) => self.jump_head(&state, at),

@@ -264,8 +264,8 @@ impl Watch {
                 } else {
                     // Only who reached the end knows that what it read was the newest.
                     let read = if end || list { at } else { self.valid.unwrap_or(at) };
-                    let noted = self.inner.apply(&entries, read, list, false).await?.noted;
-                    self.inner.hydrate_at_hand(noted, &AtHand::entries(entries.clone())).await;
+                    let applied = self.inner.apply(&entries, read, list, false).await?;
+                    self.inner.hydrate_at_hand(applied, &AtHand::entries(entries.clone())).await;
                 }
                 if list || end {
                     self.valid = Some(at);

@@ -184,7 +184,7 @@ impl Repo {
         }
         match shared.pull(&Scope::All).await {
             Ok(pulled) => {
-                report.files_pulled = Some(pulled.items);
+                report.files_pulled = Some(pulled.items + pulled.restored);
                 report.bytes_pulled = Some(pulled.bytes);
             }
             Err(error) => report.warnings.push(format!(

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use peat_clone::{Committed, LocalClone, Pending, REWRITE, Rewrite, Scope, Settled};
-use peat_types::{ChangeId, Error, ItemPath, Kind, Result, Unit, in_span, operation};
+use peat_types::{ChangeId, Error, ItemPath, Kind, Result, in_span, operation};
 use serde::de::DeserializeOwned;
 
 use crate::Repo;
@@ -56,6 +56,8 @@ pub(super) struct Open {
     pub deletes: BTreeMap<ChangeId, u64>,
     /// Files of the tree that they were made from.
     paths: BTreeSet<ItemPath>,
+    /// Items that must still be what they were for a change to be committed.
+    relied_on: BTreeMap<ItemPath, ChangeId>,
 }
 
 impl Repo {
@@ -75,6 +77,7 @@ impl Repo {
 
     async fn send_and_fetch(&self, request: SyncRequest) -> Result<SyncReport> {
         let clone = self.clone_of().await?;
+        let (from, arrived) = (clone.position()?, clone.arrived());
         let mut report = SyncReport {
             mode: request.mode().to_owned(),
             changes_committed: None,
@@ -135,10 +138,12 @@ impl Repo {
         }
         if request.fetches() {
             let pulled = clone.pull(&Scope::All).await?;
-            report.from = pulled.from;
+            // What came while pending changes were sent was fetched by this, too.
+            let (items, bytes) = clone.arrived();
+            report.from = from;
             report.to = Some(pulled.to);
-            report.files_pulled = Some(pulled.items);
-            report.bytes_pulled = Some(pulled.bytes);
+            report.files_pulled = Some(pulled.items + pulled.restored + items - arrived.0);
+            report.bytes_pulled = Some(pulled.bytes + bytes - arrived.1);
         }
         report.aside = clone.take_aside().into_iter().map(|(path, kept)| AsideFile { path, kept }).collect();
         // What cannot be committed, or not by this, is not what the next command would commit.
@@ -192,11 +197,9 @@ impl Repo {
             conflicts: Vec::new(),
             blocked: None,
         };
-        let mut touched: BTreeSet<Unit> = BTreeSet::new();
         let open = self.open_changes(clone)?;
         if request.sends() {
             for pending in clone.pending()?.into_iter().filter(|p| p.status != peat_clone::PendingStatus::Parked) {
-                touched.extend(pending.units.iter().cloned());
                 plan.changes.push(pending_change(&names, pending));
             }
             plan.deletes = open.deletes.values().sum();
@@ -230,23 +233,28 @@ impl Repo {
             // One request tells that nothing is new; each entry is one more.
             let entries = preview.to.0.saturating_sub(preview.from.map_or(0, |from| from.0));
             plan.requests += 1 + if preview.exact { entries } else { 0 };
-            let changed = preview.puts.iter().map(|(unit, path, _)| (unit, path));
-            for (unit, path) in changed.chain(preview.deletes.iter().map(|(unit, path)| (unit, path))) {
+            let changed = preview.puts.iter().map(|(_, path, _)| path);
+            for path in changed.chain(preview.deletes.iter().map(|(_, path)| path)) {
                 let by_hand = files.iter().any(|file| file.path == *path && !file.missing);
                 if by_hand {
                     plan.conflicts
                         .push(format!("{path} was changed by hand, and in the datastore: it will be put aside"));
-                } else if touched.contains(unit) {
-                    plan.conflicts.push(format!("{path} changed, and a pending change is about {unit}, too"));
+                } else if request.sends()
+                    && let Some(change) = open.relied_on.get(path)
+                {
+                    // (Others are planned anew on what is there by then.)
+                    plan.conflicts.push(format!(
+                        "{path} changed in the datastore: change {change}, which was made from what it was, is refused"
+                    ));
                 }
             }
             plan.pull = Some(PulledPlan {
                 from: preview.from,
                 to: preview.to,
                 exact: preview.exact,
-                puts: preview.puts.len() as u64,
+                puts: preview.puts.len() as u64 + preview.restores.0,
                 deletes: preview.deletes.len() as u64,
-                bytes: preview.puts.iter().map(|(.., size)| size).sum(),
+                bytes: preview.puts.iter().map(|(.., size)| size).sum::<u64>() + preview.restores.1,
             });
         }
         plan.by_hand = files.iter().chain(&hand.missing).map(HandFile::report).collect();
@@ -269,13 +277,17 @@ impl Repo {
                 ADD => {
                     let hand: HandChange = payload(clone, &pending).unwrap_or_default();
                     deletes = hand.deletes.len() as u64;
-                    open.paths.extend(hand.files.into_iter().map(|file| file.path));
-                    open.paths.extend(hand.deletes.into_iter().map(|file| file.path));
+                    let files = hand.files.into_iter().map(|file| file.path);
+                    for path in files.chain(hand.deletes.into_iter().map(|file| file.path)) {
+                        open.relied_on.insert(path.clone(), pending.change);
+                        open.paths.insert(path);
+                    }
                 }
                 REWRITE => {
                     let steps = payload(clone, &pending).map_or_else(Vec::new, |rewrite: Rewrite| rewrite.units);
                     let steps = steps.iter().flat_map(|unit| &unit.steps);
-                    deletes = steps.filter(|step| step.to.is_none()).count() as u64;
+                    deletes = steps.clone().filter(|step| step.to.is_none()).count() as u64;
+                    open.relied_on.extend(steps.map(|step| (step.path.clone(), pending.change)));
                 }
                 _ => {}
             }

@@ -26,7 +26,7 @@ pub struct SyncReport {
     /// Changes that waited in the journal and were committed now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub settled: Vec<PendingChange>,
-    /// Items that changed here.
+    /// Items that others set or removed, and such whose files were brought back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files_pulled: Option<u64>,
     /// Bytes downloaded.
@@ -113,11 +113,11 @@ pub struct PulledPlan {
     pub to: Seq,
     /// Whether the numbers can be told; a clone that is far behind compares directories.
     pub exact: bool,
-    /// Items set.
+    /// Items set, and files brought back.
     pub puts: u64,
     /// Items removed.
     pub deletes: u64,
-    /// Bytes of the items set.
+    /// Bytes of the items set and brought back.
     pub bytes: u64,
 }
 

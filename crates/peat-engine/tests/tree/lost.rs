@@ -5,7 +5,7 @@ use std::fs;
 use peat_engine::{AddRequest, Repo, SyncRequest};
 use peat_types::Kind;
 
-use super::{DELETES, PUSH, lay};
+use super::{DELETES, PULL, PUSH, lay};
 use crate::support::{Machine, World};
 
 /// Spoils `state.db`, as a crash or another version would.
@@ -81,9 +81,13 @@ async fn a_tree_that_went_away_as_a_whole_says_nothing_about_its_files() {
     let open = || Repo::find(host.clone()).unwrap();
     let asked = SyncRequest { deletes: true, allow_deletes: true, ..PUSH };
     let away = tree.with_file_name("elsewhere");
-    // Removed; and an empty folder where a disk is not mounted.
-    for empty in [false, true] {
-        fs::rename(&tree, &away).unwrap();
+    // Moved away; an empty folder where a disk is not mounted; and removed, so that the next one may get its inode.
+    for (moved, empty) in [(true, false), (true, true), (false, true), (false, false)] {
+        if moved {
+            fs::rename(&tree, &away).unwrap();
+        } else {
+            fs::remove_dir_all(&tree).unwrap();
+        }
         if empty {
             fs::create_dir(&tree).unwrap();
         }
@@ -98,11 +102,16 @@ async fn a_tree_that_went_away_as_a_whole_says_nothing_about_its_files() {
         let status = open().status().await.unwrap();
         assert!(status.by_hand.is_empty() && status.items == 4, "{status:?}");
         assert!(status.notes.iter().any(|note| note.contains("was not there")), "{:?}", status.notes);
-        open().sync(true, false).await.unwrap();
+        let plan = open().sync_plan(PULL).await.unwrap().pull.unwrap();
+        let pulled = open().synchronise(PULL).await.unwrap();
+        let done = (pulled.files_pulled, pulled.bytes_pulled);
+        assert_eq!((done, plan.puts, plan.bytes > 0), ((Some(4), Some(plan.bytes)), 4, true), "{plan:?} {pulled:?}");
         assert!(tree.join("data/test/fake/one/result/1/raw").exists());
         // It is mounted again: all that was pulled meanwhile is compared.
-        fs::remove_dir_all(&tree).unwrap();
-        fs::rename(&away, &tree).unwrap();
+        if moved {
+            fs::remove_dir_all(&tree).unwrap();
+            fs::rename(&away, &tree).unwrap();
+        }
         let status = open().status().await.unwrap();
         assert!(status.by_hand.is_empty() && status.notes.is_empty(), "{status:?}");
     }
