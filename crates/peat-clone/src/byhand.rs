@@ -305,7 +305,9 @@ impl Inner {
         let (mut files, mut bytes) = (0, 0);
         for todo in self.db.todo(&self.db.todo_by_place(None, 0)?)? {
             let item = self.db.read(|tx| db::claimant(tx, &todo.path))?;
-            let Some(item) = item.filter(|item| !db::is_lease(&item.path) && !changed.contains(&item.path)) else { continue };
+            let Some(item) = item.filter(|item| !db::is_lease(&item.path) && !changed.contains(&item.path)) else {
+                continue;
+            };
             if !self.is_here(&item)? {
                 (files, bytes) = (files + 1, bytes + item.row.size);
             }

@@ -239,7 +239,8 @@ impl Repo {
                 if by_hand {
                     plan.conflicts
                         .push(format!("{path} was changed by hand, and in the datastore: it will be put aside"));
-                } else if request.sends()
+                }
+                if request.sends()
                     && let Some(change) = open.relied_on.get(path)
                 {
                     // (Others are planned anew on what is there by then.)

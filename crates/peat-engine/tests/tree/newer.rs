@@ -95,6 +95,9 @@ async fn what_others_made_of_it_meanwhile_is_still_told_apart() {
     fs::write(&theirs, r#"{"n":9}"#).unwrap();
     repo_b.synchronise(PUSH).await.unwrap();
     fs::write(&mine, r#"{"mine":2}"#).unwrap();
+    let conflicts = repo.sync_plan(SyncRequest::default()).await.unwrap().conflicts;
+    assert!(conflicts.len() == 2 && conflicts[0].contains("will be put aside"), "{conflicts:?}");
+    assert!(conflicts[1].ends_with("which was made from what it was, is refused"), "{conflicts:?}");
     let synced = repo.sync(false, false).await.unwrap();
     assert_eq!((synced.parked.len(), synced.aside.len()), (1, 1), "{synced:?}");
     assert_eq!(fs::read_to_string(&synced.aside[0].kept).unwrap(), r#"{"mine":2}"#);
