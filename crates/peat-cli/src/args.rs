@@ -29,7 +29,7 @@ pub(crate) struct Global {
     /// Work on the repo in this folder [env: PEAT_REPO_DIR]
     #[arg(short = 'C', long, global = true, value_name = "DIR")]
     pub repo_dir: Option<PathBuf>,
-    /// Print one JSON document on stdout, and errors as JSON on stderr; never ask: what asks needs --yes
+    /// Print JSON on stdout, one document unless the command says otherwise, and errors as JSON on stderr; never ask: what asks needs --yes
     #[arg(long, global = true)]
     pub json: bool,
     /// Say how many requests and bytes this command cost

@@ -20,7 +20,7 @@ pub(crate) struct InputArgs {
     input_file: Option<String>,
     /// Values from stdin as JSON, NDJSON or YAML; several items are several runs, up to the first failure
     #[arg(long)]
-    stdin: bool,
+    pub(crate) stdin: bool,
 }
 
 impl InputArgs {

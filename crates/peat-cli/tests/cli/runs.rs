@@ -78,7 +78,17 @@ fn mr10_several_items_on_stdin_run_up_to_the_first_failure() {
     let sandbox = Sandbox::repo_made();
     sandbox.peat("model create command/shell m").ok();
     let items = "{\"run\":\"echo one\"}\n{\"run\":\"exit 1\"}\n{\"run\":\"echo three\"}\n";
-    sandbox.run_with_stdin(["model", "method", "run", "m", "execute", "--stdin", "--json"], items).status(1);
+    let ran = sandbox.run_with_stdin(["model", "method", "run", "m", "execute", "--stdin", "--json", "--stats"], items);
+    let ran = ran.status(1);
+    // One line for each run, so that it can be read when it is there.
+    let told = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["status"].clone();
+    assert_eq!(ran.out.lines().map(told).collect::<Vec<_>>(), ["succeeded", "failed"]);
+    assert_eq!(
+        (ran.error()["code"].clone(), ran.err.lines().count()),
+        ("method_execution_failed".into(), 2),
+        "{ran:?}"
+    );
+    assert!(ran.err.lines().next().unwrap().starts_with("{\"stats\":"), "{ran:?}");
     let outputs = sandbox.peat("model output search --json").ok().json();
     let statuses: Vec<_> = outputs["results"].as_array().unwrap().iter().map(|row| row["status"].clone()).collect();
     assert_eq!(statuses, ["failed", "succeeded"], "newest first");

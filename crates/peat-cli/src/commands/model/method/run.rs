@@ -9,12 +9,14 @@ use crate::page::millis;
 use crate::printer::Printer;
 use crate::printer::Render;
 use peat_engine::report::RunReport;
-use peat_engine::{Observer, RunRequest, Stream, input};
-use serde_json::Map;
+use peat_engine::{Observer, Repo, RunRequest, Stream, input};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Run a method of a model
+///
+/// With --json and --stdin each run is one line of JSON, printed when it has ended.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Name, id, or the unique start of an id
@@ -29,7 +31,7 @@ pub(crate) struct Args {
     /// Stop the method after this time: seconds, or 30s, 5m, 1h
     #[arg(long, value_name = "TIME")]
     timeout: Option<String>,
-    /// How long to wait for somebody else's lease on this model 0 for not at all [default: 60s] [env: PEAT_LOCK_TIMEOUT_MS]
+    /// How long to wait for somebody else's lease on this model, 0 for not at all [default: 60s] [env: PEAT_LOCK_TIMEOUT_MS]
     #[arg(long, value_name = "TIME")]
     lock_timeout: Option<String>,
     /// Run without the store: no lease, the result is committed later and marked unleased
@@ -39,6 +41,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     let repo = cx.repo()?;
+    let lines = args.inputs.stdin;
     let runs = input::parse(&args.inputs.flags()?, &|path| repo.read_input(path))?;
     let tags = tags(&args.tags)?;
     let request = RunRequest {
@@ -51,11 +54,30 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
         offline: args.offline,
         patience: None,
     };
+    let ended = Box::pin(run_all(&repo, request, runs, lines, cx)).await;
+    if lines {
+        cx.printer.stats(cx.stats().as_ref());
+    }
+    ended
+}
+
+/// One run after another, up to the first that fails. `lines`: there may be several, so each report is a line of its own.
+async fn run_all(
+    repo: &Repo,
+    request: RunRequest,
+    runs: Vec<Map<String, Value>>,
+    lines: bool,
+    cx: &Context,
+) -> Result<Exit> {
     let cancel = cx.cancel();
     for inputs in runs {
         let request = RunRequest { inputs, ..request.clone() };
         let ran = Box::pin(repo.run(&request, &cancel, &Lines(&cx.printer))).await?;
-        cx.report(&ran.report)?;
+        if lines {
+            cx.printer.event(&ran.report)?;
+        } else {
+            cx.report(&ran.report)?;
+        }
         if let Some(pending) = ran.pending {
             let hint = pending.hints().last().map_or("", String::as_str);
             cx.printer.warning(&format!("{pending}; {hint}"));
