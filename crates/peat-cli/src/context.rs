@@ -270,8 +270,7 @@ impl Context {
         }
         match self.repo.get().map(Repo::moved) {
             Some(Ok(Some(moved))) => {
-                self.printer.warning(&format!("{moved}; nothing new comes here any more"));
-                moved.hints().iter().for_each(|hint| self.printer.note(&format!("hint: {hint}")));
+                self.printer.warn(&format!("{moved}; nothing new comes here any more"), moved.hints());
             }
             Some(Err(error)) => tracing::debug!(%error, "whether the ledger moved is not known"),
             _ => {}

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use peat_types::{Error, Kind};
+use peat_types::{Error, Kind, Result};
 
 /// The exit statuses, all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ use peat_types::{Error, Kind};
 pub enum Exit {
     /// Done, including a cancelled prompt and a reader that closed the pipe.
     Success = 0,
-    /// An error, a failed run, a failed check.
+    /// An error, a failed run, a failed check: always with an error that says which.
     Failure = 1,
     /// The command line could not be understood.
     Usage = 2,
@@ -26,6 +26,17 @@ pub(crate) const USAGE: &str = "usage";
 pub(crate) const INTERRUPTED: &str = "interrupted";
 /// Slug of the non-error that the reader of our output went away.
 pub(crate) const BROKEN_PIPE: &str = "broken_pipe";
+
+/// Slug of an error because a check that the report tells of failed.
+pub(crate) const CHECK_FAILED: &str = "check_failed";
+/// Slug of an error because the report tells of something that could not be done.
+pub(crate) const INCOMPLETE: &str = "incomplete";
+
+/// The end of a command whose report says how things are: where not all is `well`, an error goes with it, so that whoever
+/// reads errors alone sees that there is one, too.
+pub(crate) fn end(well: bool, code: &'static str, message: impl Into<String>) -> Result<Exit> {
+    if well { Ok(Exit::Success) } else { Err(Error::new(Kind::Conflict, message).with_code(code)) }
+}
 
 impl Exit {
     /// In one word, for traces.

@@ -126,12 +126,17 @@ impl Printer {
 
     /// Says that something needs attention although the command goes on.
     pub fn warning(&self, text: &str) {
+        self.warn(text, &[]);
+    }
+
+    /// As [`warning`](Self::warning), with what helps.
+    pub fn warn(&self, text: &str, hints: &[String]) {
         if self.json {
-            self.talk(&format!("{}\n", json_text(&json!({ "warning": text }).to_string())));
-        } else {
-            let label = paint(self.colour_err, AnsiColor::Yellow.on_default().bold(), "warning:");
-            self.talk(&format!("{label} {}\n", visible(text, "\n    ")));
+            let fields = json!({ "warning": text, "hint": hints.join("\n") });
+            return self.talk(&format!("{}\n", json_text(&fields.to_string())));
         }
+        let label = paint(self.colour_err, AnsiColor::Yellow.on_default().bold(), "warning:");
+        self.talk(&format!("{label} {}\n{}", visible(text, "\n    "), hint_lines(hints, self.colour_err)));
     }
 
     /// Writes a line of the log, in which nothing is left that a terminal would take for a command.
@@ -233,11 +238,12 @@ fn error_text(error: &Error, colour: bool) -> String {
             text.push_str(&format!("  {n}: {}\n", visible(cause, "\n    ")));
         }
     }
+    text + &hint_lines(error.hints(), colour)
+}
+
+fn hint_lines(hints: &[String], colour: bool) -> String {
     let label = paint(colour, AnsiColor::Cyan.on_default().bold(), "hint:");
-    for hint in error.hints() {
-        text.push_str(&format!("{label} {}\n", visible(hint, "\n    ")));
-    }
-    text
+    hints.iter().map(|hint| format!("{label} {}\n", visible(hint, "\n    "))).collect()
 }
 
 fn error_json(error: &Error) -> String {

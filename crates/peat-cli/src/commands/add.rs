@@ -1,7 +1,7 @@
 use peat_types::Result;
 
 use crate::context::Context;
-use crate::exit::Exit;
+use crate::exit::{self, Exit, INCOMPLETE};
 use crate::page::Page;
 use crate::page::{bytes, count};
 use crate::printer::Render;
@@ -32,7 +32,8 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     let request = AddRequest { dry_run: args.dry_run, deletes: args.deletes, allow_deletes: args.allow_deletes };
     let report = Box::pin(cx.repo()?.add(&args.paths, request)).await?;
     cx.report(&report)?;
-    Ok(if report.skipped.is_empty() { Exit::Success } else { Exit::Failure })
+    let skipped = count(report.skipped.len() as u64, "file");
+    exit::end(report.skipped.is_empty(), INCOMPLETE, format!("{skipped} cannot be committed"))
 }
 
 impl Render for AddReport {

@@ -5,7 +5,7 @@ use peat_types::{Error, Kind, Result};
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::exit::Exit;
+use crate::exit::{self, CHECK_FAILED, Exit};
 use crate::page::{bytes, count, millis};
 use crate::stats::Stats;
 
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     } else {
         cx.printer.text(&closing(&steps, passed, left.as_deref()))?;
     }
-    Ok(if passed { Exit::Success } else { Exit::Failure })
+    exit::end(passed, CHECK_FAILED, "not everything came out as promised")
 }
 
 fn closing(steps: &[Step], passed: bool, left: Option<&Path>) -> String {

@@ -1,10 +1,12 @@
+use std::collections::BTreeSet;
+
 use clap::ValueEnum;
 use peat_engine::Examination;
 use peat_types::Result;
 
 use crate::context::Context;
-use crate::exit::Exit;
-use crate::page::Page;
+use crate::exit::{self, CHECK_FAILED, Exit};
+use crate::page::{Page, count};
 use crate::printer::Render;
 use peat_engine::report::{DoctorFinding, DoctorReport};
 
@@ -53,7 +55,7 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     }
     if !cx.confirmed(args.yes, &format!("Shall this be done: {}?", repairs.join("; ")))? {
         cx.declined()?;
-        return Ok(Exit::Failure);
+        return failing(&found.report);
     }
     let mut report = repo.doctor_repair(&found, how).await?;
     if !cx.printer.is_json() {
@@ -66,7 +68,19 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
 
 fn end(report: &DoctorReport, cx: &Context) -> Result<Exit> {
     cx.report(report)?;
-    Ok(if report.overall_status == "pass" { Exit::Success } else { Exit::Failure })
+    failing(report)
+}
+
+fn failing(report: &DoctorReport) -> Result<Exit> {
+    exit::end(report.overall_status == "pass", CHECK_FAILED, failed(&report.health_findings))
+}
+
+/// How many checks failed, and which.
+pub(crate) fn failed(findings: &[DoctorFinding]) -> String {
+    let failed: Vec<&DoctorFinding> = findings.iter().filter(|found| !found.passed).collect();
+    let names: BTreeSet<&str> = failed.iter().map(|found| found.check.as_str()).collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(", ");
+    format!("{} failed: {names}", count(failed.len() as u64, "check"))
 }
 
 impl Render for DoctorReport {

@@ -95,7 +95,9 @@ fn df12_df13_validate_names_the_path() {
     let file = sandbox.path("repo/models/command/shell/m.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("      run: ", "      rum: x\n      run: ")).unwrap();
-    let one = sandbox.peat("model validate m --json").status(1).json();
+    let one = sandbox.peat("model validate m --json").status(1);
+    assert_eq!(one.error()["code"], "validation_failed");
+    let one = one.json();
     assert_eq!(one["passed"], false);
     assert!(one["validations"].to_string().contains("rum"), "{one}");
     sandbox.model("good", "echo");

@@ -42,6 +42,30 @@ fn repairs_are_shown_asked_for_and_done_once() {
 }
 
 #[test]
+fn a_check_that_fails_is_an_error_too() {
+    let sandbox = Sandbox::with_model("echo hi");
+    sandbox.peat("model method run m execute").ok();
+    std::fs::rename(sandbox.path("repo/.peat/store"), sandbox.path("repo/.peat/away")).unwrap();
+    for (words, schema) in [("doctor", "peat.doctor.datastores/1"), ("datastore status", "peat.datastore.status/1")] {
+        let failed = sandbox.peat(&format!("{words} --json")).status(1);
+        let (report, error) = (failed.json(), failed.error());
+        assert_eq!((&report["schema"], &error["code"]), (&schema.into(), &"check_failed".into()), "{failed:?}");
+        assert!(error["error"].as_str().is_some_and(|text| !text.is_empty()) && error["hint"] == "", "{error}");
+    }
+    std::fs::rename(sandbox.path("repo/.peat/away"), sandbox.path("repo/.peat/store")).unwrap();
+    let mut entries = Vec::new();
+    crate::hints::files(&sandbox.path("repo/.peat/store/default/log"), "", &mut entries);
+    std::fs::write(entries.into_iter().max().unwrap(), "x").unwrap();
+    let verify = sandbox.peat("ledger verify --json").status(1);
+    assert_eq!(
+        (verify.json()["passed"].clone(), verify.error()["code"].clone()),
+        (false.into(), "check_failed".into())
+    );
+    let text = sandbox.peat("ledger verify").status(1);
+    assert!(text.err.starts_with("error: the ledger is not whole: "), "{text:?}");
+}
+
+#[test]
 fn what_a_person_must_decide_stays_unhealthy() {
     let sandbox = Sandbox::with_model("echo hi");
     sandbox.peat("model method run m execute").ok();

@@ -8,7 +8,7 @@ use peat_types::{Error, Result};
 
 use crate::context::Context;
 use crate::error::usage_error;
-use crate::exit::Exit;
+use crate::exit::{self, Exit, INCOMPLETE};
 use crate::inputs::time;
 use crate::page::Page;
 use crate::page::{bytes, count};
@@ -86,7 +86,8 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     if args.cleanup {
         let report = cx.within(limit, Box::pin(cx.repo()?.datastore_cleanup(args.dry_run))).await?;
         cx.report(&report)?;
-        return Ok(if report.left == 0 { Exit::Success } else { Exit::Failure });
+        let left = count(report.left, "object");
+        return exit::end(report.left == 0, INCOMPLETE, format!("{left} could not be removed"));
     }
     let datastore = args.datastore(cx)?;
     let request = SetupRequest { datastore, skip_migration: args.skip_migration, dry_run: args.dry_run };

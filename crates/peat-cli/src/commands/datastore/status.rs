@@ -1,7 +1,7 @@
 use peat_types::Result;
 
 use crate::context::Context;
-use crate::exit::Exit;
+use crate::exit::{self, CHECK_FAILED, Exit};
 use crate::page::Page;
 use crate::page::{bytes, count, dollars, millis};
 use crate::printer::Render;
@@ -18,7 +18,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     let report = cx.repo()?.datastore_status(args.size).await?;
     cx.report(&report)?;
-    Ok(if report.healthy { Exit::Success } else { Exit::Failure })
+    exit::end(report.healthy, CHECK_FAILED, format!("the datastore is not healthy: {}", report.message))
 }
 
 impl Render for DatastoreStatus {

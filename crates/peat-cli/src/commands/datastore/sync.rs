@@ -1,7 +1,7 @@
 use peat_types::Result;
 
 use crate::context::Context;
-use crate::exit::Exit;
+use crate::exit::{self, Exit, INCOMPLETE};
 use crate::inputs::time;
 use crate::page::Page;
 use crate::page::{bytes, count, or_dash};
@@ -42,11 +42,14 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     if args.dry_run {
         let plan = cx.within(limit, Box::pin(cx.repo()?.sync_plan(request))).await?;
         cx.report(&plan)?;
-        return Ok(if plan.blocked.is_none() { Exit::Success } else { Exit::Failure });
+        return exit::end(plan.blocked.is_none(), "many_deletes", "this synchronisation would be refused");
     }
     let report = cx.within(limit, Box::pin(cx.repo()?.synchronise(request))).await?;
     cx.report(&report)?;
-    Ok(if report.errors.is_empty() { Exit::Success } else { Exit::Failure })
+    let first = report.errors.first().map_or("", String::as_str);
+    let more = report.errors.len().saturating_sub(1);
+    let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+    exit::end(report.errors.is_empty(), INCOMPLETE, format!("not everything was done: {first}{more}"))
 }
 
 impl Render for SyncPlan {

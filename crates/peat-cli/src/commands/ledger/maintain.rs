@@ -1,7 +1,7 @@
 use peat_types::Result;
 
 use crate::context::Context;
-use crate::exit::Exit;
+use crate::exit::{self, Exit, INCOMPLETE};
 use crate::page::Page;
 use crate::page::{bytes, count};
 use crate::printer::Render;
@@ -30,7 +30,8 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     }
     let report = cx.repo()?.ledger_maintain(args.force, args.full).await?;
     cx.report(&report)?;
-    Ok(if report.status == "later" { Exit::Failure } else { Exit::Success })
+    let why = report.reason.as_deref().unwrap_or_default();
+    exit::end(report.status != "later", INCOMPLETE, format!("no checkpoint was made: {why}"))
 }
 
 impl Render for LedgerMaintain {

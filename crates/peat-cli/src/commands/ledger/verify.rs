@@ -4,7 +4,7 @@ use peat_types::Result;
 
 use crate::commands::doctor;
 use crate::context::Context;
-use crate::exit::Exit;
+use crate::exit::{self, CHECK_FAILED, Exit};
 use crate::page::Page;
 use crate::page::{bytes, count};
 use crate::printer::Render;
@@ -21,7 +21,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     let report = cx.repo()?.ledger_verify(args.deep).await?;
     cx.report(&report)?;
-    Ok(if report.passed { Exit::Success } else { Exit::Failure })
+    exit::end(report.passed, CHECK_FAILED, format!("the ledger is not whole: {}", doctor::failed(&report.findings)))
 }
 
 impl Render for LedgerVerify {

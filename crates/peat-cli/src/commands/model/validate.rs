@@ -1,8 +1,8 @@
-use peat_types::Result;
+use peat_types::{Kind, Result};
 
 use crate::context::Context;
-use crate::exit::Exit;
-use crate::page::Page;
+use crate::exit::{self, Exit};
+use crate::page::{Page, count};
 use crate::printer::Render;
 use peat_engine::report::{ModelValidated, ModelValidatedAll};
 
@@ -18,16 +18,16 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
     let repo = cx.repo()?;
-    let passed = if let Some(model) = &args.model {
+    let failed = if let Some(model) = &args.model {
         let report = repo.model_validate(model, args.method.as_deref())?;
         cx.report(&report)?;
-        report.passed
+        u64::from(!report.passed)
     } else {
         let report = repo.model_validate_all()?;
         cx.report(&report)?;
-        report.passed
+        report.total_failed
     };
-    Ok(if passed { Exit::Success } else { Exit::Failure })
+    exit::end(failed == 0, Kind::Invalid.code(), format!("{} failed validation", count(failed, "definition")))
 }
 
 impl Render for ModelValidated {
