@@ -1,6 +1,6 @@
 //! What a command is given: settings, printer, environment, and the way to its repo.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +37,8 @@ pub(crate) struct Context {
     began: Timestamp,
     /// The repo the command works on, once it asked for it.
     repo: OnceCell<Repo>,
+    /// What to say when the command is interrupted from now on.
+    unfinished: RefCell<Option<String>>,
 }
 
 impl Context {
@@ -54,6 +56,7 @@ impl Context {
             started,
             began,
             repo: OnceCell::new(),
+            unfinished: RefCell::new(None),
         }
     }
 
@@ -141,7 +144,13 @@ impl Context {
 
     /// The error of a command that a signal stopped, with what it leaves in the journal.
     fn interrupted(&self) -> Error {
-        self.with_left_open(interrupt::interrupted())
+        let hint = self.unfinished.borrow().clone();
+        self.with_left_open(hint.into_iter().fold(interrupt::interrupted(), Error::with_hint))
+    }
+
+    /// From now on an interruption leaves something that must be finished: `hint` says so, and by which command.
+    pub fn if_interrupted(&self, hint: String) {
+        *self.unfinished.borrow_mut() = Some(hint);
     }
 
     fn with_left_open(&self, error: Error) -> Error {

@@ -243,7 +243,16 @@ impl Repo {
         let shelf = Shelf::now(clone, found.unit.clone());
         let all = shelf.versions().await?;
         let version = all.get(&artifact.name).and_then(|versions| versions.get(&number)).ok_or_else(|| {
-            self.miss(Error::not_found(format!("version {number} of data '{}' is not here", artifact.name)))
+            if number > artifact.version || number == 0 {
+                return self
+                    .miss(Error::not_found(format!("version {number} of data '{}' is not here", artifact.name)));
+            }
+            // Output and data came in one entry: a clone that knows the one knows what became of the other.
+            Error::not_found(format!(
+                "version {number} of data '{}' is gone: it was deleted, taken back or purged after the run",
+                artifact.name
+            ))
+            .with_hint("'peat log' tells, unless it was a purge, before which no entry can be read")
         })?;
         let metadata = shelf.metadata(version).await?;
         let raw = version

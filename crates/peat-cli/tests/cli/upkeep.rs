@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use http::Method;
 use peat_engine::{Host, Repo};
 use peat_types::Env;
 use serde_json::Value;
 
-use crate::sandbox::Sandbox;
+use crate::runs::interrupt;
+use crate::sandbox::{Ran, Sandbox};
 
 /// A sandbox whose private ledger has so many entries more.
 fn grown(many: u32) -> Sandbox {
@@ -156,6 +158,39 @@ fn walk(folder: &std::path::Path) -> Vec<String> {
         if entry.path().is_dir() {
             found.extend(walk(&entry.path()));
         } else {
+#[test]
+fn a_purge_that_was_interrupted_says_so_and_the_same_command_finishes_it() {
+    let server = S3Server::start().unwrap();
+    let mut sandbox = Sandbox::with_model("echo hi");
+    server.vars().iter().for_each(|(name, value)| sandbox.set(name, value));
+    sandbox.set("PEAT_MAINTENANCE", "off");
+    sandbox.run(["datastore", "setup", &server.url(), "--namespace", "n"]).ok();
+    sandbox.peat("model method run m execute").ok();
+    // It deletes, makes a checkpoint and raises the floor; then it begins to overwrite.
+    server.clear_log();
+    server.script(Method::PUT, "/log/", 4, Fault::Late(Duration::from_secs(60)));
+    let purge = sandbox.command(["datastore", "purge", "m", "result", "--yes"]).spawn().unwrap();
+    let puts = || server.log().iter().filter(|put| put.method == Method::PUT && put.path.contains("/log/")).count();
+    let until = Instant::now() + Duration::from_secs(9);
+    while puts() < 4 {
+        assert!(Instant::now() < until, "nothing was overwritten: {:?}", server.log());
+        std::thread::yield_now();
+    }
+    interrupt(&purge);
+    let ended = Ran::of(&purge.wait_with_output().unwrap()).status(130);
+    assert!(ended.err.contains("not finished") && ended.err.contains("'peat datastore purge m result'"), "{ended:?}");
+    let done = sandbox.peat("datastore purge m result --yes").ok().out;
+    assert!(done.contains("(what an earlier purge left)") && !done.contains(" 0 "), "{done}");
+    assert!(done.contains("It does not reach:") && done.contains("change the secret"), "{done}");
+    // The output is still there and tells what it wrote; no synchronisation brings that back.
+    let again = sandbox.peat("datastore purge m result --yes").status(1);
+    assert!(again.err.contains("interrupted is finished"), "{again:?}");
+    let gone = sandbox.peat("model output data m --json").status(1).error();
+    let (error, hint) = (gone["error"].as_str().unwrap(), gone["hint"].as_str().unwrap());
+    assert!(error.contains("purged") && !hint.contains("sync"), "{gone}");
+    assert!(sandbox.peat("model output data m --version 9").status(1).err.contains("'peat datastore sync --pull'"));
+}
+
             found.push(entry.path().to_str().unwrap().to_owned());
         }
     }

@@ -36,7 +36,10 @@ impl Repo {
         if nothing {
             let wanted = paths.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             return Err(Error::not_found(format!("nothing in {unit} is or was called {wanted}"))
-                .with_hint("'peat data list <model>' shows the data of a model; entries that are gone tell nothing"));
+                .with_hint(
+                    "'peat data list <model>' shows the data of a model; entries that are gone tell nothing, and a purge of it \
+                     that was interrupted is finished",
+                ));
         }
         let text = |item: &ItemPath| item.to_string();
         let PurgePlan { head: _, items, in_history, again, twins, floor, pins, entries, unfinished: _, pack_bytes } =

@@ -1,10 +1,10 @@
 use peat_engine::PurgeRequest;
 use peat_engine::report::DatastorePurge;
-use peat_types::Result;
+use peat_types::{Error, Result};
 
 use super::gc::objects;
 use crate::context::Context;
-use crate::exit::Exit;
+use crate::exit::{self, Exit, INCOMPLETE};
 use crate::page::{Page, bytes, count};
 use crate::printer::Render;
 
@@ -31,18 +31,50 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
         cx.report(&plan)?;
         return Ok(Exit::Success);
     }
-    if !args.yes {
-        if !cx.printer.is_json() {
-            cx.printer.report(&plan, None)?;
-        }
-        if !cx.confirmed(false, "Remove all of that for good?")? {
-            return cx.declined();
-        }
+    let shown = !args.yes && !cx.printer.is_json();
+    if shown {
+        cx.printer.report(&plan, None)?;
     }
-    let report = repo.purge(&request, plan).await?;
+    if !cx.confirmed(args.yes, "Remove all of that for good?")? {
+        return cx.declined();
+    }
+    let unfinished =
+        format!("the purge is not finished, and its data may still be read: {} finishes it", again(&request));
+    cx.if_interrupted(unfinished.clone());
+    let purged = repo.purge(&request, plan).await;
+    // One that is forbidden did not begin.
+    let hint = |error: Error| if error.has_code("pinned") { error } else { error.with_hint(unfinished) };
+    let mut report = purged.map_err(hint)?;
+    if shown {
+        report.out_of_reach.clear();
+    }
     cx.report(&report)?;
     let whole = report.done.as_ref().is_none_or(|done| done.left.is_empty());
-    Ok(if whole { Exit::Success } else { Exit::Failure })
+    exit::end(whole, INCOMPLETE, "not everything that may hold it could be overwritten or removed")
+}
+
+/// The command that goes on with a purge.
+fn again(request: &PurgeRequest) -> String {
+    let item = &request.item;
+    match &request.name {
+        Some(name) => format!("'peat datastore purge {item} {name}'"),
+        None => format!("'peat datastore purge {item}'"),
+    }
+}
+
+/// What is removed although it is not there now.
+fn gone_already(purge: &DatastorePurge) -> String {
+    let told = if purge.in_history { "from history only" } else { "what an earlier purge left" };
+    format!("{} ({told})", purge.paths.join(", "))
+}
+
+fn out_of_reach(page: &mut Page, list: &[String]) {
+    if !list.is_empty() {
+        page.line("It does not reach:");
+    }
+    for what in list {
+        page.line(format_args!("  - {what}"));
+    }
 }
 
 impl Render for DatastorePurge {
@@ -52,8 +84,7 @@ impl Render for DatastorePurge {
                 page.field("removes", item);
             }
             if self.items.is_empty() {
-                let told = if self.in_history { "from history only" } else { "what an earlier purge left" };
-                page.field("removes", format_args!("{} ({told})", self.paths.join(", ")));
+                page.field("removes", gone_already(self));
             }
             page.field("stores again", format_args!("{}, {}", count(self.again, "item"), bytes(self.again_bytes)));
             page.field(
@@ -71,13 +102,17 @@ impl Render for DatastorePurge {
                     page.word("warning")
                 ));
             }
-            page.line("It does not reach:");
-            for what in &self.out_of_reach {
-                page.line(format_args!("  - {what}"));
-            }
+            out_of_reach(page, &self.out_of_reach);
             return;
         };
-        page.field("removed", format_args!("{}; {} stored again", count(done.items, "item"), done.again));
+        if done.items > 0 {
+            page.field("removed", count(done.items, "item"));
+        } else {
+            page.field("removed", gone_already(self));
+        }
+        if done.again > 0 {
+            page.field("stored again", count(done.again, "item"));
+        }
         page.field("overwritten", count(done.overwritten, "entry"));
         page.field("oldest state", format_args!("entry {}", done.oldest_state));
         objects(page, "freed", &done.freed);
@@ -91,5 +126,6 @@ impl Render for DatastorePurge {
         for item in &self.elsewhere {
             page.line(format_args!("{} the same bytes stay as {item}", page.word("warning")));
         }
+        out_of_reach(page, &self.out_of_reach);
     }
 }
