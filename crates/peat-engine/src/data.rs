@@ -224,7 +224,8 @@ impl Repo {
                 ));
                 let error = if shelf.past.is_none() { self.miss(error) } else { error };
                 let at = shelf.entry().map_or_else(String::new, |seq| format!(" --at {seq}"));
-                error.with_hint(format!("'peat data versions {} {name}{at}' lists them", definition.name))
+                let model = self.reference(&definition.name);
+                error.with_hint(format!("'peat data versions {model} {name}{at}' lists them"))
             })?;
             let metadata = shelf.metadata(version).await?;
             match &metadata.renamed_to {
@@ -335,13 +336,13 @@ impl Repo {
 
     fn no_data(&self, definition: &Definition, name: &str, all: &Versions, shelf: &Shelf<'_>) -> Error {
         let close = did_you_mean(name, all.keys().map(String::as_str));
-        let model = &definition.name;
+        let (model, reference) = (&definition.name, self.reference(&definition.name));
         if let Some(seq) = shelf.entry() {
             return Error::not_found(format!("model '{model}' had no data '{name}' at entry {seq}{close}"))
-                .with_hint(format!("'peat data list {0} --at {1}' lists what it had", model, seq));
+                .with_hint(format!("'peat data list {0} --at {1}' lists what it had", reference, seq));
         }
         let error = Error::not_found(format!("model '{model}' has no data '{name}' here{close}"));
-        self.miss(error).with_hint(format!("'peat data list {}' lists its data", definition.name))
+        self.miss(error).with_hint(format!("'peat data list {reference}' lists its data"))
     }
 }
 

@@ -76,10 +76,9 @@ impl Repo {
         let defined: BTreeSet<String> = self.library().all()?.definitions.into_iter().map(|model| model.id).collect();
         let clone = self.clone_of().await?;
         let known = models(clone, &defined).await?;
-        Ok(find(&known, reference).is_ok().then(|| (self.clone().with_models(known), reference.to_owned())))
+        Ok(find(&known, reference, None).is_ok().then(|| (self.clone().with_models(known), reference.to_owned())))
     }
 
-    /// This repository as seen from another namespace of its store.
     /// The model whose history is asked for: one with a definition, or one that is deleted and whose data or full id is
     /// known.
     ///
@@ -104,6 +103,7 @@ impl Repo {
         Err(missing.with_hint("one that was deleted with its data is found by its full id, which 'peat log' shows"))
     }
 
+    /// This repository as seen from another namespace of its store.
     fn namespace(&self, namespace: &Namespace) -> Result<Self> {
         let Some(own) = &self.marker().datastore else {
             return Err(Error::invalid("a private datastore has no other namespaces")
@@ -112,7 +112,7 @@ impl Repo {
         };
         let datastore =
             Datastore { namespace: Some(namespace.to_string()), hydration: Some("lazy".to_owned()), ..own.clone() };
-        Ok(self.seen_from(datastore))
+        Ok(self.seen_from(namespace, datastore))
     }
 }
 
@@ -173,8 +173,13 @@ fn stub(id: &str, name: String, type_name: String, rel: String) -> Definition {
     }
 }
 
+/// How to learn what is new in another namespace.
+pub(crate) fn news(namespace: &Namespace) -> String {
+    format!("what is new there comes with 'peat datastore catalog pull --namespaces {namespace}'")
+}
+
 /// Finds a model among those of another namespace: by name, id or beginning of an id.
-pub(crate) fn find(models: &[Definition], wanted: &str) -> Result<Definition> {
+pub(crate) fn find(models: &[Definition], wanted: &str, via: Option<&Namespace>) -> Result<Definition> {
     let exact = models.iter().filter(|model| model.name == wanted || model.id == wanted).collect::<Vec<_>>();
     let by_id = || models.iter().filter(|model| !wanted.is_empty() && model.id.starts_with(wanted)).collect();
     let found = if exact.is_empty() { by_id() } else { exact };
@@ -182,12 +187,14 @@ pub(crate) fn find(models: &[Definition], wanted: &str) -> Result<Definition> {
         [one] => Ok((*one).clone()),
         [] => {
             let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
-            Err(Error::not_found(format!(
-                "that namespace has no data of a model '{wanted}'; it has: {}",
-                names.join(", ")
-            ))
-            .with_code("model_not_found")
-            .with_hint("what is new there comes with 'peat datastore catalog pull --namespaces <name>'"))
+            let place = via.map_or_else(|| "the datastore".to_owned(), |namespace| format!("namespace {namespace}"));
+            let has = if names.is_empty() { "it has none".to_owned() } else { format!("it has: {}", names.join(", ")) };
+            let error = Error::not_found(format!("{place} has no data of a model '{wanted}'; {has}"))
+                .with_code("model_not_found");
+            Err(match via {
+                Some(namespace) => error.with_hint(news(namespace)),
+                None => error,
+            })
         }
         many => {
             let ids: Vec<&str> = many.iter().map(|model| model.id.as_str()).collect();

@@ -78,6 +78,9 @@ impl Repo {
 
     /// `peat model output search`, `peat model method history search`: newest first, at most `limit`.
     pub async fn output_search(&self, query: &str, limit: usize, fresh: bool) -> Result<OutputSearch> {
+        if let Some((there, model)) = self.elsewhere(query).await? {
+            return Box::pin(there.output_search(&model, limit, fresh)).await;
+        }
         let clone = self.whole(fresh).await?;
         let names = self.model_names()?;
         let units: Vec<Unit> = clone.units()?.into_iter().map(|info| info.unit).collect();
@@ -162,8 +165,12 @@ impl Repo {
             .with_code("ambiguous"));
         }
         matches.pop().map(|found| (clone, found)).ok_or_else(|| {
-            self.miss(Error::not_found(format!("there is neither a model nor an output '{wanted}' here")))
-                .with_hint("'peat model output search' lists outputs")
+            self.miss(Error::not_found(format!("there is neither a model nor an output '{wanted}' here"))).with_hint(
+                match self.via() {
+                    Some(namespace) => format!("'peat model output search {namespace}:' lists outputs"),
+                    None => "'peat model output search' lists outputs".to_owned(),
+                },
+            )
         })
     }
 

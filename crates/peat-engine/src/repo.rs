@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use peat_clone::LocalClone;
-use peat_types::{Error, Result, in_span, step};
+use peat_types::{Error, Namespace, Result, in_span, step};
 use tokio::sync::OnceCell;
 
 use crate::definition::{Definition, Library};
@@ -34,6 +34,8 @@ struct Inner {
     clone: OnceCell<(LocalClone, Place)>,
     /// The models of another namespace, when this is a view of one.
     foreign: Option<Vec<Definition>>,
+    /// The namespace by which it was named, when this is a view of `namespace:model`.
+    via: Option<Namespace>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -51,7 +53,7 @@ impl Repo {
         let root = find::root(&host)?;
         let marker = Marker::read(&root, &host.version)?
             .ok_or_else(|| Error::not_found(format!("{MARKER} went away")).with_code("not_a_repo"))?;
-        Ok(Self(Arc::new(Inner { host, root, marker, clone: OnceCell::new(), foreign: None })))
+        Ok(Self(Arc::new(Inner { host, root, marker, clone: OnceCell::new(), foreign: None, via: None })))
     }
 
     /// Like [`Self::find`], for commands that must work when something is broken: of a marker that cannot be read whole
@@ -73,7 +75,7 @@ impl Repo {
             };
             marker.repo_id = owner.ok_or(error)?;
         }
-        Ok(Self(Arc::new(Inner { host, root, marker, clone: OnceCell::new(), foreign: None })))
+        Ok(Self(Arc::new(Inner { host, root, marker, clone: OnceCell::new(), foreign: None, via: None })))
     }
 
     /// Makes a repository: marker, `models/`, ignore section, and the private ledger in `.peat/store`.
@@ -133,18 +135,29 @@ impl Repo {
     }
 
     /// The same work tree, with another datastore to read from.
-    pub(crate) fn seen_from(&self, datastore: Datastore) -> Self {
+    pub(crate) fn seen_from(&self, namespace: &Namespace, datastore: Datastore) -> Self {
         let Inner { host, root, marker, .. } = &*self.0;
         let marker = Marker { datastore: Some(datastore), ..marker.clone() };
         let (host, root) = (host.clone(), root.clone());
-        Self(Arc::new(Inner { host, root, marker, clone: OnceCell::new(), foreign: Some(Vec::new()) }))
+        let via = Some(namespace.clone());
+        Self(Arc::new(Inner { host, root, marker, clone: OnceCell::new(), foreign: Some(Vec::new()), via }))
     }
 
     /// A view of another namespace, whose models are known now.
     pub(crate) fn with_models(self, models: Vec<Definition>) -> Self {
-        let Inner { host, root, marker, clone, .. } = &*self.0;
-        let (host, root, marker) = (host.clone(), root.clone(), marker.clone());
-        Self(Arc::new(Inner { host, root, marker, clone: clone.clone(), foreign: Some(models) }))
+        let Inner { host, root, marker, clone, via, .. } = &*self.0;
+        let (host, root, marker, via) = (host.clone(), root.clone(), marker.clone(), via.clone());
+        Self(Arc::new(Inner { host, root, marker, clone: clone.clone(), foreign: Some(models), via }))
+    }
+
+    /// The namespace by which this was named, when it is a view of `namespace:model`.
+    pub(crate) fn via(&self) -> Option<&Namespace> {
+        self.0.via.as_ref()
+    }
+
+    /// How a model of this is named on the command line.
+    pub(crate) fn reference(&self, model: &str) -> String {
+        self.via().map_or_else(|| model.to_owned(), |namespace| format!("{namespace}:{model}"))
     }
 
     /// Whether this is a view of another namespace.
@@ -167,7 +180,7 @@ impl Repo {
     /// `NotFound` with code `model_not_found`; `Invalid` with code `ambiguous`, listing the candidates.
     pub fn definition(&self, wanted: &str) -> Result<Definition> {
         match self.foreign_models() {
-            Some(models) => foreign::find(models, wanted),
+            Some(models) => foreign::find(models, wanted, self.via()),
             None => self.library().find(wanted),
         }
     }

@@ -13,7 +13,7 @@ use crate::report::{
     CancelReport, CancelledRun, LockHolder, PendingChange, PendingDone, PendingList, PendingShow, StatusReport,
 };
 use crate::run::LocalRuns;
-use crate::{Repo, duration};
+use crate::{Repo, duration, foreign};
 
 /// How long `model cancel` waits for runs to end.
 const CANCEL_WAIT: Duration = Duration::from_secs(15);
@@ -191,6 +191,9 @@ impl Repo {
     /// Completes an error about something that is not here: how old the knowledge is, and how to renew it.
     pub(crate) fn miss(&self, error: Error) -> Error {
         let Some((clone, place)) = self.opened_now() else { return error };
+        if let Some(namespace) = self.via() {
+            return error.with_hint(foreign::news(namespace));
+        }
         if place.second_checkout {
             return error.with_hint(self.second_checkout_note());
         }

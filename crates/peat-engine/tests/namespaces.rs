@@ -112,7 +112,24 @@ async fn other_namespaces_are_read_on_demand_and_never_written() {
     assert!(!hints(&error).contains("setup") && hints(&error).contains("namespace list"), "{error:?}");
     let error = repo.data_get(&of("pay:nope")).await.unwrap_err();
     assert_eq!(error.code(), "model_not_found");
-    assert!(hints(&error).contains("peat datastore catalog pull"), "{error:?}");
+    assert!(hints(&error).contains("'peat datastore catalog pull --namespaces pay'"), "{error:?}");
+    // What helps is said in the words of who asked.
+    let miss = DataGet { name: "nope".to_owned(), ..of("pay:m") };
+    let version = DataGet { version: Some(99), ..of("pay:m") };
+    for (error, command) in [
+        (repo.data_get(&miss).await.unwrap_err(), "'peat data list pay:m'"),
+        (repo.data_get(&version).await.unwrap_err(), "'peat data versions pay:m result'"),
+        (repo.output_get("pay:nope", false).await.unwrap_err(), "'peat model output search pay:'"),
+    ] {
+        let hints = hints(&error);
+        assert!(hints.contains(command) && !hints.contains("sync"), "{hints}");
+        assert!(hints.contains("'peat datastore catalog pull --namespaces pay'"), "{hints}");
+    }
+    for query in ["pay:m", "pay:"] {
+        let found = repo.output_search(query, 9, false).await.unwrap().results;
+        assert!(found.len() == 4 && found.iter().all(|row| row.definition_id == id), "{query}: {found:?}");
+    }
+    assert_eq!(repo.output_search("nowhere:m", 9, false).await.unwrap_err().code(), "namespace_missing");
     assert!(repo.data_get(&of("No Slug:m")).await.is_err());
     // Nobody runs or deletes anything there.
     let run =
