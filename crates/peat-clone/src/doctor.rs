@@ -6,6 +6,7 @@ use peat_types::{Error, Kind, Result};
 
 use crate::db;
 use crate::handle::Inner;
+use crate::repair::many;
 use crate::sync::{ACCEPT, Look};
 use crate::tree::Glance;
 use crate::{Finding, Hydration, Item, PendingStatus, Repair};
@@ -26,6 +27,10 @@ impl Finding {
         self.repair = (!self.passed).then_some(repair);
         self
     }
+}
+
+fn are(number: usize, what: &str) -> String {
+    format!("{} {}", many(number, what), if number == 1 { "is" } else { "are" })
 }
 
 fn some(names: &[String]) -> String {
@@ -168,12 +173,11 @@ impl Inner {
             }
         }
         let problem = (!problems.is_empty()).then(|| problems.join("; "));
-        let hint = "missing and altered files are written again when they are read, or all at once by 'peat doctor --repair'; \
-                    foreign ones are ignored, and may be deleted";
+        let hint = "work of yours is committed by 'peat add <path>' or 'peat datastore sync --push'; 'peat doctor --repair' \
+                    writes missing and altered files again, and puts aside what it finds in their place and what is foreign";
         let how = if deep { "" } else { ", by name and size" };
-        missing.append(&mut altered);
-        Ok(finding("tree", problem, format!("{} files are in place{how}", known.len()), hint)
-            .with_repair(Repair::Tree { wrong: missing, foreign }))
+        Ok(finding("tree", problem, format!("{} in place{how}", are(known.len(), "file")), hint)
+            .with_repair(Repair::Tree { missing, altered, foreign }))
     }
 
     /// Whether the tree shows this item at its path: where two units claim one, only the first of them.
@@ -190,17 +194,22 @@ impl Inner {
 
     fn check_leases(&self) -> Result<Finding> {
         let mut stale = Vec::new();
-        let mut held = 0_u32;
+        let mut held = 0_usize;
         for info in self.leases()? {
-            held += u32::from(info.lease.held);
+            held += usize::from(info.lease.held);
             if info.lease.held && info.lease.clone == self.id && !info.alive_here {
                 stale.push(info.unit.to_string());
             }
         }
         let problem =
             (!stale.is_empty()).then(|| format!("held by processes of this clone that are gone: {}", some(&stale)));
-        Ok(finding("leases", problem, format!("{held} leases are held"), "'peat datastore sync --push' releases them")
-            .with_repair(Repair::Settle))
+        Ok(finding(
+            "leases",
+            problem,
+            format!("{} held", are(held, "lease")),
+            "'peat datastore sync --push' releases them",
+        )
+        .with_repair(Repair::Settle))
     }
 }
 

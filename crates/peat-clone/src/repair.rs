@@ -17,16 +17,19 @@ impl Inner {
         let mut done = Vec::new();
         for repair in repairs {
             match repair {
-                Repair::Tree { wrong, foreign } => {
+                Repair::Tree { missing, altered, foreign } => {
                     // First, for they may lie where an item belongs.
                     done.extend(self.move_aside(foreign)?);
-                    done.extend(self.write_again(wrong).await?);
+                    done.extend(self.write_again(missing.iter().chain(altered)).await?);
                 }
                 Repair::Settle => {
                     let settled = self.settle().await?;
                     let (sent, freed) = (settled.committed.len(), settled.interrupted.len());
-                    if sent + freed > 0 {
-                        done.push(format!("committed {sent} changes, ended {freed} runs of processes that are gone"));
+                    if sent > 0 {
+                        done.push(format!("committed {}", many(sent, "change")));
+                    }
+                    if freed > 0 {
+                        done.push(format!("ended {} of processes that are gone", many(freed, "run")));
                     }
                 }
             }
@@ -34,7 +37,7 @@ impl Inner {
         Ok(done)
     }
 
-    async fn write_again(&self, wrong: &[Item]) -> Result<Option<String>> {
+    async fn write_again(&self, wrong: impl Iterator<Item = &Item>) -> Result<Option<String>> {
         let mut written = 0_usize;
         for item in wrong {
             // It moved on, or somebody read it, since the doctor looked.
@@ -47,7 +50,7 @@ impl Inner {
                 written += 1;
             }
         }
-        Ok((written > 0).then(|| format!("wrote {written} files again")))
+        Ok((written > 0).then(|| format!("wrote {} again", many(written, "file"))))
     }
 
     fn move_aside(&self, foreign: &[String]) -> Result<Option<String>> {
@@ -65,7 +68,8 @@ impl Inner {
                 moved += usize::from(move_file(self.tree.root(), &folder, relative)?);
             }
         }
-        Ok((moved > 0).then(|| format!("moved {moved} files out of the tree, to {}", folder.display())))
+        let files = many(moved, "file");
+        Ok((moved > 0).then(|| format!("moved {files} out of the tree, to {}", folder.display())))
     }
 
     /// How much is here, by names and sizes.
@@ -87,6 +91,11 @@ impl Inner {
         }
         Ok(sum)
     }
+}
+
+/// So many of something, in words.
+pub(crate) fn many(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// Moves a file of the tree to another folder, and removes the folders it was in as far as they are empty now. Whether it

@@ -7,6 +7,7 @@ use peat_types::{Timestamp, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::Item;
+use crate::repair::many;
 
 /// A lease as this clone knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +40,10 @@ pub struct Finding {
 pub enum Repair {
     /// Makes the tree what the index says.
     Tree {
-        /// Items whose files are missing or hold something else.
-        wrong: Vec<Item>,
+        /// Items whose files are missing.
+        missing: Vec<Item>,
+        /// Items whose files hold something else, which is put aside.
+        altered: Vec<Item>,
         /// Files that belong to no item, as paths of the tree. They are moved aside, never deleted.
         foreign: Vec<String>,
     },
@@ -50,14 +53,20 @@ pub enum Repair {
 
 impl fmt::Display for Repair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let files = |n: usize| if n == 1 { "1 file".to_owned() } else { format!("{n} files") };
+        let files = |n: usize| many(n, "file");
         match self {
-            Self::Tree { wrong, foreign } if foreign.is_empty() => write!(f, "write {} again", files(wrong.len())),
-            Self::Tree { wrong, foreign } if wrong.is_empty() => {
-                write!(f, "move {} out of the tree", files(foreign.len()))
-            }
-            Self::Tree { wrong, foreign } => {
-                write!(f, "write {} again, move {} out of the tree", files(wrong.len()), files(foreign.len()))
+            Self::Tree { missing, altered, foreign } => {
+                let mut does = Vec::new();
+                if !missing.is_empty() {
+                    does.push(format!("write {} again", files(missing.len())));
+                }
+                if !altered.is_empty() {
+                    does.push(format!("put {} aside and write again what the datastore holds", files(altered.len())));
+                }
+                if !foreign.is_empty() {
+                    does.push(format!("move {} out of the tree", files(foreign.len())));
+                }
+                f.write_str(&does.join(", "))
             }
             Self::Settle => f.write_str("commit what can be committed, and release leases of processes that are gone"),
         }

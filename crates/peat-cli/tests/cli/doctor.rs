@@ -26,7 +26,10 @@ fn repairs_are_shown_asked_for_and_done_once() {
     std::fs::write(raw.with_file_name("notes.txt"), "mine").unwrap();
     let found = sandbox.peat("doctor --deep --json").status(1).json();
     let tree = finding(&found, "tree");
-    assert_eq!(tree["repair"], "write 1 file again, move 1 file out of the tree", "{tree}");
+    let does = "put 1 file aside and write again what the datastore holds, move 1 file out of the tree";
+    assert_eq!(tree["repair"], does, "{tree}");
+    let hint = tree["hint"].as_str().unwrap();
+    assert!(hint.contains("'peat add <path>'") && !hint.contains("deleted"), "somebody's work is not rubbish: {hint}");
     let unasked = sandbox.peat("doctor --repair").status(1);
     assert!(unasked.out.contains("notes.txt"), "the evidence comes first: {unasked:?}");
     assert!(unasked.err.contains("there is no terminal to ask on"), "{unasked:?}");
@@ -39,6 +42,22 @@ fn repairs_are_shown_asked_for_and_done_once() {
     assert!(aside.contains(".peat/aside/"), "{aside}");
     let again = sandbox.peat("doctor --repair -y --json").ok().json();
     assert!(again["repaired"].is_null(), "{again}");
+}
+
+#[test]
+fn what_gives_way_is_told_once_and_nobody_is_said_to_have_changed_it() {
+    let sandbox = Sandbox::with_model("echo hi");
+    sandbox.peat("model method run m execute").ok();
+    std::fs::write(raw(&sandbox).with_file_name("old"), "left of another time").unwrap();
+    for name in ["state.db", "state.db-wal", "state.db-shm"] {
+        let _ = std::fs::remove_file(sandbox.path("repo/.peat").join(name));
+    }
+    let pulled = sandbox.peat("datastore sync --pull").ok();
+    let (told, listed) = (&pulled.err, &pulled.out);
+    assert!(told.contains("/old was not what the datastore holds") && told.lines().count() == 1, "{pulled:?}");
+    let folder = std::fs::canonicalize(sandbox.path("repo/.peat/aside")).unwrap();
+    assert!(listed.contains(&format!("put aside:    1 file, to {}\n", folder.display())), "{pulled:?}");
+    assert!(!listed.contains("/old") && !listed.contains("you changed"), "{pulled:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Reports about synchronising, and about files that were changed by hand.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use peat_types::Seq;
 use serde::Serialize;
@@ -63,6 +63,13 @@ pub struct AsideFile {
     pub path: String,
     /// Where its content is.
     pub kept: PathBuf,
+}
+
+impl AsideFile {
+    /// Where all such files of the clone are, each in a folder of its own.
+    pub fn folder(&self) -> Option<&Path> {
+        self.kept.ancestors().nth(self.path.split('/').count() + 1)
+    }
 }
 
 /// A file of the tree that was changed by hand.

@@ -7,7 +7,7 @@ use crate::page::Page;
 use crate::page::{bytes, count, or_dash};
 use crate::printer::Render;
 use peat_engine::SyncRequest;
-use peat_engine::report::{SyncPlan, SyncReport};
+use peat_engine::report::{AsideFile, SyncPlan, SyncReport};
 
 /// Bring clone and store together: settle pending changes, then pull
 #[derive(Debug, clap::Args)]
@@ -110,13 +110,10 @@ impl Render for SyncReport {
             let why = change.reason.as_deref().unwrap_or_default();
             page.line(format_args!("{} {} {}: {why}", page.word(&change.status), change.change, change.message));
         }
-        for file in &self.aside {
-            page.line(format_args!(
-                "{} {}: what you changed is in {}",
-                page.word("aside"),
-                file.path,
-                file.kept.display()
-            ));
+        // Each of them was a warning when it was moved.
+        if let Some(folder) = self.aside.first().and_then(AsideFile::folder) {
+            let files = count(self.aside.len() as u64, "file");
+            page.field("put aside", format_args!("{files}, to {}", folder.display()));
         }
         if self.by_hand > 0 {
             let files = count(self.by_hand, "file");
