@@ -17,7 +17,10 @@ impl Repo {
             notes.push(still_known(clone, error)?);
         }
         if let Err(error) = clone.all_leases().await {
-            notes.push(still_known(clone, error)?);
+            let note = still_known(clone, error)?;
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
         }
         let leases = held(clone, &self.names_of_all())?;
         Ok(LockStatus {

@@ -101,6 +101,12 @@ fn a_lazy_clone_that_starts_anew_sees_leases_too() {
     }
     let marker = std::fs::read_to_string(ben.repo().join(".peat.yaml")).unwrap();
     ben.write("repo/.peat.yaml", &format!("{}\n  hydration: lazy\n", marker.trim_end()));
+    // It knows that there is a lease, and not what it says: both questions get the same answer, which is told once.
+    ben.peat("datastore sync --pull").ok();
+    std::fs::rename(ann.path("shared"), ann.path("away")).unwrap();
+    let notes = ben.peat("datastore lock status --json").ok().json()["notes"].as_array().unwrap().clone();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    std::fs::rename(ann.path("away"), ann.path("shared")).unwrap();
     can_be_released(&ben, "m");
 }
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use peat_engine::{Host, Repo};
+use peat_testkit::s3::{Fault, S3Server};
 use peat_types::Env;
 use serde_json::Value;
 
@@ -138,6 +139,11 @@ fn a_purge_shows_its_plan_asks_and_leaves_nothing_in_the_store() {
     let done = sandbox.peat("datastore purge m result --yes --json").ok().json();
     assert_eq!((&done["schema"], &done["done"]["items"]), (&"peat.datastore.purge/1".into(), &2.into()));
     // The log of the run holds it, too, and so does the record of its output: items of their own.
+    let doctor = sandbox.peat("doctor").ok().out;
+    assert!(doctor.contains(" objects are needed by nobody ('peat ledger verify' lists them)"), "{doctor}");
+    let listed = sandbox.peat("ledger verify").ok().out;
+    let objects = listed.lines().filter(|line| line.starts_with("    log/")).count();
+    assert!(objects > 1 && doctor.contains(&format!("; {objects} objects are needed")), "{listed} {doctor}");
     let tree = sandbox.peat("ledger verify --deep --json").ok().json();
     assert_eq!(tree["passed"], true);
     let told = |path: &String| std::fs::read_to_string(path).is_ok_and(|text| text.contains(secret));
@@ -152,12 +158,6 @@ fn a_purge_shows_its_plan_asks_and_leaves_nothing_in_the_store() {
     assert_eq!(sandbox.peat("datastore purge m nothing --yes --json").status(1).error()["code"], "not_found");
 }
 
-fn walk(folder: &std::path::Path) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
-        if entry.path().is_dir() {
-            found.extend(walk(&entry.path()));
-        } else {
 #[test]
 fn a_purge_that_was_interrupted_says_so_and_the_same_command_finishes_it() {
     let server = S3Server::start().unwrap();
@@ -191,6 +191,12 @@ fn a_purge_that_was_interrupted_says_so_and_the_same_command_finishes_it() {
     assert!(sandbox.peat("model output data m --version 9").status(1).err.contains("'peat datastore sync --pull'"));
 }
 
+fn walk(folder: &std::path::Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        if entry.path().is_dir() {
+            found.extend(walk(&entry.path()));
+        } else {
             found.push(entry.path().to_str().unwrap().to_owned());
         }
     }

@@ -131,7 +131,10 @@ impl Repo {
         for flaw in found.findings {
             if flaw.past {
                 let message = format!("{} {}; {}", flaw.object, flaw.what, flaw.remedy);
-                health.warnings.push(Warning { name: "past".to_owned(), message });
+                // Several states may need one object.
+                if health.warnings.iter().all(|told| told.message != message) {
+                    health.warnings.push(Warning { name: "past".to_owned(), message });
+                }
             } else {
                 health.findings.push(shown(&names, flaw));
             }
@@ -157,6 +160,7 @@ fn fine(found: &Verified, how: Examination) -> String {
     };
     match found.orphans.len() {
         0 => looked,
+        1 => format!("{looked}; 1 object is needed by nobody ('peat ledger verify' says which)"),
         many => format!("{looked}; {many} objects are needed by nobody ('peat ledger verify' lists them)"),
     }
 }

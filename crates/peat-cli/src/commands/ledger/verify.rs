@@ -8,7 +8,7 @@ use crate::exit::{self, CHECK_FAILED, Exit};
 use crate::page::Page;
 use crate::page::{bytes, count};
 use crate::printer::Render;
-use peat_engine::report::LedgerVerify;
+use peat_engine::report::{LedgerOrphan, LedgerVerify};
 
 /// Check the entries of the ledger and what they refer to
 #[derive(Debug, clap::Args)]
@@ -27,14 +27,17 @@ pub(crate) async fn run(args: Args, cx: &Context) -> Result<Exit> {
 impl Render for LedgerVerify {
     fn render(&self, page: &mut Page) {
         doctor::findings(&self.findings, page);
-        let mut kinds: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        let mut kinds: BTreeMap<&str, Vec<&LedgerOrphan>> = BTreeMap::new();
         for orphan in &self.orphans {
-            let sum = kinds.entry(&orphan.message).or_default();
-            *sum = (sum.0 + 1, sum.1 + orphan.size);
+            kinds.entry(&orphan.message).or_default().push(orphan);
         }
-        for (message, (objects, size)) in kinds {
-            let objects = count(objects, "object");
+        for (message, orphans) in kinds {
+            let (objects, size) =
+                (count(orphans.len() as u64, "object"), orphans.iter().map(|orphan| orphan.size).sum());
             page.line(format_args!("note  {objects} of {} that nobody needs: {message}", bytes(size)));
+            for orphan in orphans {
+                page.line(format_args!("    {}", orphan.key));
+            }
         }
         let verdict = page.word(if self.passed { "ok" } else { "failed" });
         let (entries, contents) = (count(self.entries, "entry"), count(self.contents, "content"));
