@@ -98,8 +98,13 @@ impl Inner {
             problems.extend(describe(status).map(|names| format!("{what}: {names}")));
         }
         let problem = (!problems.is_empty()).then(|| problems.join("; "));
-        let hint = "'peat datastore sync --push' commits what can be; 'peat pending list' shows all";
         let undecided = rows.iter().any(|row| row.status != PendingStatus::Parked);
+        let hint = if undecided {
+            "'peat datastore sync --push' commits what can be; 'peat pending list' shows all"
+        } else {
+            "'peat pending list' shows why it was refused; 'peat pending adopt CHANGE' commits it on its own, \
+             'peat pending drop CHANGE' forgets it"
+        };
         let found = finding("journal", problem, "no pending changes", hint);
         // A change that was refused is a person's to decide.
         Ok(if undecided { found.with_repair(Repair::Settle) } else { found })

@@ -171,3 +171,29 @@ fn a_holder_that_stands_still_is_not_waited_for() {
         child.wait().unwrap();
     }
 }
+
+#[test]
+fn what_a_run_without_its_lease_leaves_is_told_once_and_dropped_only_when_that_is_confirmed() {
+    let sandbox = Sandbox::with_model("touch started; until test -e go; do sleep 0.05; done");
+    let run = sandbox.command(["model", "method", "run", "m", "execute", "--json"]).spawn().unwrap();
+    wait_for(&sandbox, "repo/started");
+    sandbox.peat("datastore lock release --force --model m").ok();
+    sandbox.write("repo/go", "");
+    let error = Ran::of(&run.wait_with_output().unwrap()).status(1).error();
+    let hint = error["hint"].as_str().unwrap();
+    assert_eq!((&error["code"], hint.matches("'peat pending").count()), (&"lease_lost".into(), 3), "{error}");
+    let rows = || sandbox.peat("pending list --json").ok().json()["changes"].as_array().unwrap().clone();
+    let change = rows()[0]["change"].as_str().unwrap().to_owned();
+    assert!(hint.contains(&format!("'peat pending drop {change}'")), "{error}");
+    // A synchronisation commits nothing that was refused.
+    let findings = sandbox.peat("doctor --json").status(1).json()["healthFindings"].as_array().unwrap().clone();
+    let journal = findings.iter().find(|finding| finding["check"] == "journal").unwrap()["hint"].as_str().unwrap();
+    assert!(journal.contains("'peat pending adopt CHANGE'") && !journal.contains("sync"), "{journal}");
+    // What is thrown away exists nowhere else.
+    let asked = sandbox.run(["pending", "drop", &change]).status(1);
+    assert!(asked.err.contains("exists nowhere else?") && asked.err.contains("no terminal to ask on"), "{asked:?}");
+    let code = sandbox.run(["pending", "drop", &change, "--json"]).status(1).error()["code"].clone();
+    assert_eq!((code, rows().len()), ("confirmation_needed".into(), 1));
+    sandbox.run(["pending", "drop", &change, "--yes"]).ok();
+    assert!(rows().is_empty());
+}

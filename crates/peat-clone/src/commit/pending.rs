@@ -78,7 +78,8 @@ impl Inner {
         self.park(locked, &error)?;
         let id = locked.id();
         Err(error.with_hint(format!(
-            "what it holds is kept: 'peat pending show {id}' shows it, 'peat pending adopt {id}' commits it on its own"
+            "what it holds is kept: 'peat pending show {id}' shows it, 'peat pending adopt {id}' commits it on its own, \
+             'peat pending drop {id}' forgets it"
         )))
     }
 

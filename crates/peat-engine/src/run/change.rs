@@ -153,12 +153,9 @@ pub(super) fn explain(error: Error, model: &str, method: &str, took: Option<Stri
     let took = took.map_or_else(String::new, |took| format!(" after {took}"));
     let begun = format!("method '{method}' of model '{model}' ended{took}, but its results are not in the datastore");
     match error.code() {
-        "lease_lost" => error
-            .context(format!("{begun}: its lease was taken over or released by force while it was at work; they are kept on this machine"))
-            .with_hint("'peat pending list' shows the kept change")
-            .with_hint(
-                "'peat pending adopt CHANGE' adds its results as new versions, 'peat pending drop CHANGE' forgets them",
-            ),
+        "lease_lost" => error.context(format!(
+            "{begun}: its lease was taken over or released by force while it was at work; they are kept on this machine"
+        )),
         "commit_pending" | "outcome_unknown" => error
             .context(format!("{begun} yet; they are kept on this machine"))
             .with_hint("'peat datastore sync --push' commits them; 'peat pending list' shows them"),
