@@ -36,6 +36,8 @@ fn translate(rendered: &str) -> Error {
             message.push(line.strip_prefix("error: ").unwrap_or(line));
         }
     }
-    let error = usage_error(message.join(" "));
+    // The words of the library that reads numbers.
+    let message = message.join(" ").replace("invalid digit found in string", "it is no whole number from 0");
+    let error = usage_error(message);
     hints.into_iter().chain(usage).fold(error, Error::with_hint)
 }

@@ -16,20 +16,29 @@ fn options() -> serde_saphyr::Options {
 
 /// Reads a YAML document. `what` names it in the error, which ends with line and column.
 pub(crate) fn from_str<T: DeserializeOwned>(text: &str, what: &str) -> Result<T> {
-    serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
-        let reason = error.to_string();
-        let reason = reason.lines().next().unwrap_or_default().to_owned();
-        Error::invalid(format!("{what} is not valid YAML: {reason}"))
-    })
+    serde_saphyr::from_str_with_options(text, options()).map_err(|error| invalid(what, &error.to_string()))
 }
 
 /// Reads every document of a YAML stream.
 pub(crate) fn documents<T: DeserializeOwned>(text: &str, what: &str) -> Result<Vec<T>> {
-    serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| {
-        let reason = error.to_string();
-        let reason = reason.lines().next().unwrap_or_default().to_owned();
-        Error::invalid(format!("{what} is not valid YAML: {reason}"))
-    })
+    serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| invalid(what, &error.to_string()))
+}
+
+fn invalid(what: &str, reason: &str) -> Error {
+    Error::invalid(format!("{what} is not valid YAML: {}", in_words(reason.lines().next().unwrap_or_default())))
+}
+
+/// What a library says of a value, without its names of types.
+pub(crate) fn in_words(reason: &str) -> String {
+    const WORDS: [(&str, &str); 6] = [
+        ("cannot deserialize null into string; use Option<String>", "a text is missing"),
+        ("expected u64", "expected a whole number from 0"),
+        ("expected u32", "expected a whole number from 0"),
+        ("expected u8", "expected a whole number from 0 to 255"),
+        ("expected a string", "expected a text"),
+        ("expected struct ", "expected the settings of "),
+    ];
+    WORDS.iter().fold(reason.to_owned(), |said, (theirs, ours)| said.replace(theirs, ours))
 }
 
 /// Writes a value as YAML.
@@ -129,6 +138,18 @@ mod tests {
             let yaml = to_string(&value).unwrap();
             assert_eq!(from_str::<Value>(&yaml, "x").unwrap(), value, "{text:?} became {yaml}");
         }
+    }
+
+    #[test]
+    fn errors_speak_of_no_types_of_rust() {
+        #[derive(serde::Deserialize)]
+        struct Wanted {
+            #[serde(rename = "name")]
+            _name: String,
+        }
+        let error = from_str::<Wanted>("name: null", "x").err().unwrap().to_string();
+        assert!(error.contains("a text is missing") && !error.contains("String"), "{error}");
+        assert_eq!(in_words("integer `-1`, expected u64"), "integer `-1`, expected a whole number from 0");
     }
 
     #[test]

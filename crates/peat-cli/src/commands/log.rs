@@ -17,7 +17,7 @@ const SHOWN: usize = 10;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// At most so many entries (default: 20; with --since, all)
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..))]
     limit: Option<u16>,
     /// Only entries that changed this model: name, id, or the unique start of an id
     #[arg(long, value_name = "MODEL")]

@@ -11,7 +11,7 @@ use peat_engine::report::{ContentDiff, HistoryItem, ShowReport};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Number of the entry
-    #[arg(value_name = "ENTRY")]
+    #[arg(value_name = "ENTRY", allow_negative_numbers = true)]
     seq: u64,
     /// Also how short texts differ from the version before
     #[arg(long)]

@@ -12,7 +12,7 @@ use peat_engine::report::UndoReport;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Number of the entry; of a run its start or its end, both are undone together
-    #[arg(value_name = "ENTRY")]
+    #[arg(value_name = "ENTRY", allow_negative_numbers = true)]
     seq: u64,
     /// Which change, when the entry holds several: its id, or the start of it
     #[arg(long, value_name = "CHANGE")]

@@ -57,6 +57,22 @@ fn wrong_flags_and_missing_arguments_are_usage_errors() {
         let ran = sandbox.peat(words).status(2);
         assert!(ran.err.starts_with("error: ") && ran.out.is_empty(), "{words}: {ran:?}");
     }
+    // A number below the first is a value, and a wrong one.
+    for words in [
+        "data get m result --version -1",
+        "model output data m --version -2",
+        "model output logs m --tail -3",
+        "model output search -n -1",
+        "ledger ls -n 0",
+        "log -n -1",
+        "show -1",
+        "undo -1",
+    ] {
+        let ran = sandbox.peat(words).status(2);
+        let said = ran.err.contains("is no whole number from 0") || ran.err.contains("is not in 1..=");
+        assert!(said, "{words}: {ran:?}");
+        assert!(ran.err.contains("invalid value") && !ran.err.contains("-- -"), "{words}: {ran:?}");
+    }
     let ran = sandbox.peat("status --jsn").status(2);
     assert!(ran.err.contains("hint: a similar argument exists: '--json'"), "{}", ran.err);
 }

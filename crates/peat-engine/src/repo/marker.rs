@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use peat_clone::Hydration;
 use peat_types::{Error, Kind, Namespace, Result};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -233,9 +234,18 @@ fn known_keys(value: &Value) -> Result<()> {
     Err(error.with_hint(format!("correct it or remove it; there are: {}", KEYS.join(", "))))
 }
 
+/// Names the setting that is of a wrong kind.
+fn unreadable<T: DeserializeOwned>(value: &Value, error: &serde_json::Error) -> Error {
+    let alone = |key: &String, is: &Value| serde_json::from_value::<T>(serde_json::json!({ key: is })).is_err();
+    let wrong = value.as_object().and_then(|fields| fields.iter().find(|(key, is)| alone(key, is)));
+    let setting = wrong.map_or_else(|| "datastore".to_owned(), |(key, _)| format!("datastore.{key}"));
+    let why = yaml::in_words(&error.to_string());
+    Error::invalid(format!("{MARKER}: {setting} cannot be read: {why}"))
+        .with_hint("correct it there, or restore the file from git")
+}
+
 fn upkeep(value: &Value) -> Result<Upkeep> {
-    let upkeep: Upkeep = serde_json::from_value(value.clone())
-        .map_err(|e| Error::invalid(format!("{MARKER}: datastore cannot be read: {e}")))?;
+    let upkeep: Upkeep = serde_json::from_value(value.clone()).map_err(|e| unreadable::<Upkeep>(value, &e))?;
     upkeep.check()
 }
 
@@ -245,8 +255,7 @@ fn datastore(value: &Value) -> Result<Option<Datastore>> {
     if value.as_object().is_some_and(|fields| !fields.is_empty() && fields.keys().all(own)) {
         return Ok(None);
     }
-    let store: Datastore = serde_json::from_value(value.clone())
-        .map_err(|e| Error::invalid(format!("{MARKER}: datastore cannot be read: {e}")))?;
+    let store: Datastore = serde_json::from_value(value.clone()).map_err(|e| unreadable::<Datastore>(value, &e))?;
     if store.url.is_empty() {
         return Err(Error::invalid(format!("{MARKER}: datastore has no 'url'"))
             .with_hint("write the URL of the store there, or restore the file from git")
@@ -355,6 +364,11 @@ mod tests {
             ("maintenence: off", "'maintenence'"),
             ("deleteLimit: {item: 1}", "`item`"),
             ("deleteLimit: {percent: 101}", "deleteLimit.percent is 101"),
+            (
+                "deleteLimit: {items: -1}",
+                "datastore.deleteLimit cannot be read: invalid value: integer `-1`, expected a whole",
+            ),
+            ("region: 5", "datastore.region cannot be read"),
         ] {
             let error = Marker::parse(&format!("{TEXT}datastore: {{url: 'file:///x', {bad}}}\n"), "0.1.0").unwrap_err();
             assert!(error.to_string().contains(named), "{error:?}");

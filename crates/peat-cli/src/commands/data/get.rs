@@ -15,7 +15,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     data: DataArgs,
     /// This version
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     version: Option<u64>,
     /// Facts only, not the content
     #[arg(long)]

@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COMMAND")]
     exec: Option<String>,
     /// How often a command that fails is run again
-    #[arg(long, value_name = "N", default_value_t = 5, requires = "exec")]
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "exec", allow_negative_numbers = true)]
     retries: u32,
     /// What happens when the last try fails too
     #[arg(long, value_name = "WHAT", value_enum, default_value = "stop", requires = "exec")]
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long)]
     once: bool,
     /// Where a new name begins: after this entry; 0 for the beginning
-    #[arg(long, value_name = "SEQ")]
+    #[arg(long, value_name = "SEQ", allow_negative_numbers = true)]
     since: Option<u64>,
     /// Longest pause between two looks at the store: seconds, or 500ms, 30s, 5m
     #[arg(long, value_name = "TIME", default_value = "2s")]

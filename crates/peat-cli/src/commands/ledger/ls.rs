@@ -14,7 +14,7 @@ pub(crate) struct Args {
     #[arg(value_name = "log|pack|tx|beat", value_parser = ["log", "pack", "tx", "beat"], hide_possible_values = true)]
     folder: Option<String>,
     /// At most this many
-    #[arg(short = 'n', long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'n', long, default_value_t = 50, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     field: Option<String>,
     /// This version instead of the one the run wrote
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     version: Option<u64>,
     /// Name of the data; needed when the run produced several
     #[arg(long)]

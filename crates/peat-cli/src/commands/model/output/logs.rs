@@ -13,7 +13,7 @@ pub(crate) struct Args {
     #[arg(value_name = "OUTPUT|MODEL")]
     output: String,
     /// Only the last lines
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     tail: Option<usize>,
     /// Pull what this reads from the store first
     #[arg(long)]

@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// Only names, types or ids that hold this text
     query: Option<String>,
     /// At most this many
-    #[arg(short = 'n', long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'n', long, default_value_t = 50, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     /// Pull what this reads from the store first
     #[arg(long)]
