@@ -113,7 +113,10 @@ impl Repo {
     fn check_definitions(&self) -> Result<DoctorFinding> {
         let found = self.library().all()?;
         let broken: Vec<String> = found.warnings.iter().map(|w| format!("{}: {}", w.name, w.message)).collect();
-        let fine = format!("{} can be read", found.definitions.len());
+        let fine = match found.definitions.len() {
+            1 => "1 definition can be read".to_owned(),
+            many => format!("{many} definitions can be read"),
+        };
         Ok(finding("definitions", &broken, fine, "'peat model validate' says more of each"))
     }
 

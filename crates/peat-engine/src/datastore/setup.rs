@@ -98,6 +98,7 @@ impl Repo {
             files_pulled: None,
             bytes_pulled: None,
             kept: self.kept(request, plan),
+            previous_namespace: self.previous_namespace(plan),
             probe: plan.there().map_or(Value::Null, |info| info.probe.clone()),
             warnings: plan.warnings.clone(),
         })
@@ -118,6 +119,14 @@ impl Repo {
                 Some(before) => Some(before.url.clone()),
             },
             None => None,
+        }
+    }
+
+    /// The namespace of what is moved, or used so far.
+    fn previous_namespace(&self, plan: &Plan<'_>) -> Option<String> {
+        match &plan.source {
+            Some(source) => Some(source.place.namespace.to_string()),
+            None => self.marker().datastore.as_ref().and_then(|before| before.namespace.clone()),
         }
     }
 

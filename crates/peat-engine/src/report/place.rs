@@ -83,6 +83,9 @@ pub struct DatastoreSetup {
     /// The store used before, when it stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
+    /// The namespace that `from` and `kept` are about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous_namespace: Option<String>,
     /// What the probe of the store found.
     pub probe: Value,
     /// What deserves attention.

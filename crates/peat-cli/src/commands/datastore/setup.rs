@@ -163,7 +163,11 @@ impl Render for DatastoreSetup {
             (SetupAction::Move, true) => "Would move the datastore to",
         };
         page.line(format_args!("{verb} namespace {} in {}", self.namespace, self.url));
-        page.optional("from", self.from.as_ref());
+        let before = |url: &String| match &self.previous_namespace {
+            Some(namespace) => format!("namespace {namespace} in {url}"),
+            None => url.clone(),
+        };
+        page.optional("from", self.from.as_ref().map(before));
         page.optional("ledger", self.ledger);
         page.field("clone", self.clone_path.display());
         if self.action == SetupAction::Move {
@@ -182,7 +186,7 @@ impl Render for DatastoreSetup {
         if let Some(pulled) = self.files_pulled {
             page.field("pulled", format_args!("{}, {}", count(pulled, "item"), bytes(self.bytes_pulled.unwrap_or(0))));
         }
-        page.optional("kept", self.kept.as_ref());
+        page.optional("kept", self.kept.as_ref().map(before));
         if self.kept.is_some() && self.action == SetupAction::Move && !self.dry_run {
             page.line("remove it some hours from now with 'peat datastore setup --cleanup'");
         }
