@@ -5,7 +5,8 @@ use peat_ledger::{
     Broken, Content, Copies, FileRow, KnownUnit, Ledger, MendPlan, Mended, Mending, NsInfo, Rank, State, Verified,
 };
 use peat_objects::Range;
-use peat_types::{Error, Hash, Result};
+use peat_types::{Error, Hash, Kind, Result};
+use serde_json::Value;
 
 use crate::db;
 use crate::handle::Inner;
@@ -47,7 +48,17 @@ impl LocalClone {
         let ledger = Ledger::with_info(store.clone(), &self.0.env, info.clone(), self.0.id, self.0.instance);
         Box::pin(ledger.with_seen(head.seq).confirm(&head)).await?;
         let there = store.get(NS, Range::All).await?;
-        let bytes = serde_json::to_vec_pretty(info).map_err(|e| Error::internal("write ns.json").with_source(e))?;
+        // As far as it can be read: what this version does not know stays.
+        let mut fields: Value =
+            there.as_ref().and_then(|object| serde_json::from_slice(&object.bytes).ok()).unwrap_or_default();
+        if fields.get("format").and_then(Value::as_u64).is_some_and(|there| there > u64::from(info.format)) {
+            return Err(Error::new(Kind::Unsupported, format!("{NS} in {store} was written by a newer version"))
+                .with_code("unsupported_version")
+                .with_hint("install a newer version of peat"));
+        }
+        let bad = |e| Error::internal("write ns.json").with_source(e);
+        overlay(&mut fields, serde_json::to_value(info).map_err(bad)?);
+        let bytes = serde_json::to_vec_pretty(&fields).map_err(bad)?;
         match there.map(|object| serde_json::from_slice::<NsInfo>(&object.bytes)) {
             None => store.create(NS, bytes.into()).await.map(drop),
             Some(Err(_)) => store.put(NS, bytes.into()).await.map(drop),
@@ -56,6 +67,18 @@ impl LocalClone {
                 .with_code("fork")
                 .with_hint("the store was replaced: nothing was touched; mount or name the right one")),
         }
+    }
+}
+
+/// Sets all that `known` says, and leaves other fields as they are.
+fn overlay(there: &mut Value, known: Value) {
+    match (there, known) {
+        (Value::Object(there), Value::Object(known)) => {
+            for (name, value) in known {
+                overlay(there.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (there, known) => *there = known,
     }
 }
 

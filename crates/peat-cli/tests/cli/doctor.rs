@@ -172,6 +172,20 @@ fn an_ns_json_that_is_damaged_or_gone_is_found_and_written_again() {
         assert_eq!(std::fs::read(&file).unwrap(), whole);
         sandbox.peat("ledger verify --deep").ok();
     }
+    // What a newer version wrote beside stays, as far as it can be read.
+    let mut fields: Value = serde_json::from_slice(&whole).unwrap();
+    fields["params"]["later"] = 7.into();
+    fields["later"] = serde_json::json!({"kept": true});
+    let right = fields.clone();
+    fields["created"] = "never".into();
+    std::fs::write(&file, fields.to_string()).unwrap();
+    sandbox.peat("doctor --repair -y").ok();
+    assert_eq!(serde_json::from_slice::<Value>(&std::fs::read(&file).unwrap()).unwrap(), right);
+    fields["format"] = 99.into();
+    std::fs::write(&file, fields.to_string()).unwrap();
+    sandbox.peat("doctor --repair -y").status(1);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), fields.to_string(), "it is a newer version's");
+    std::fs::write(&file, &whole).unwrap();
     // Not beside a log that is another one, or none.
     std::fs::rename(sandbox.path("disk/q"), sandbox.path("away")).unwrap();
     std::fs::create_dir(sandbox.path("disk/q")).unwrap();

@@ -61,6 +61,7 @@ pub(crate) fn info() -> NsInfo {
         created: Timestamp::from_millis(1_784_538_902_100),
         params: Params::default(),
         probe: serde_json::Value::Null,
+        rest: serde_json::Map::new(),
     }
 }
 

@@ -151,6 +151,7 @@ async fn announce(store: &dyn Store, env: &Env, new: &NewLedger) -> Result<NsInf
         created: env.now(),
         params: new.params.clone(),
         probe: new.probe.clone(),
+        rest: serde_json::Map::new(),
     };
     let body = serde_json::to_vec_pretty(&info).map_err(|e| Error::internal("cannot write ns.json").with_source(e))?;
     let stored = create_or_read(store, env, key::NS, body.into(), &new.params).await?;

@@ -327,6 +327,7 @@ impl Ledger {
             created: self.env.now(),
             params: self.info.params.clone(),
             probe: probe.clone(),
+            rest: self.info.rest.clone(),
         };
         let stored = self.open_copy(&**target, info).await?;
         if stored.ledger != moved.ledger {

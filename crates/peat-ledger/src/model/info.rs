@@ -24,6 +24,9 @@ pub struct NsInfo {
     /// What the capability probe found; opaque here.
     #[serde(default)]
     pub probe: serde_json::Value,
+    /// What a newer version wrote beside; it stays when the file is written again.
+    #[serde(flatten)]
+    pub rest: serde_json::Map<String, serde_json::Value>,
 }
 
 impl NsInfo {
