@@ -1,6 +1,8 @@
 //! `peat datastore setup` as typed: from a folder to a bucket and back, plans, other spellings, refusals.
 
+use peat_engine::{Datastore, Opener, Real};
 use peat_testkit::s3::S3Server;
+use peat_types::Env;
 
 use crate::sandbox::Sandbox;
 
@@ -230,6 +232,18 @@ fn no_store_is_made_inside_another_one_in_a_bucket() {
         }
     }
     assert_eq!(server.keys(), keys, "nothing was written");
+    // Also where very many folders come before the namespace.
+    let env = Env::system(server.vars());
+    let settings = Datastore { url: url.clone(), ..Datastore::default() };
+    let store = Real::default().open(&settings, &env).unwrap().store;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for n in 0..300 {
+            store.put(&format!("a{n:03}/file"), "x".into()).await.unwrap();
+        }
+    });
+    let beside = other.run(["datastore", "setup", &format!("{url}/sub"), "--namespace", "x", "--json"]).status(1);
+    assert_eq!(beside.error()["code"], "inside_a_store", "{beside:?}");
     // Beside the store, and as another namespace of it, there is room.
     other.run(["datastore", "setup", &format!("{}/t2", server.url()), "--namespace", "x"]).ok();
     other.run(["datastore", "setup", &url, "--namespace", "x"]).ok();

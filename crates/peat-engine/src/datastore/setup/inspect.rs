@@ -16,9 +16,8 @@ const LEDGER: [&str; 5] = ["log/", "pack/", "tx/", "beat/", "probe/"];
 const PARALLEL: usize = 16;
 /// Folders above a store that are looked at.
 const LEVELS: usize = 12;
-/// Folders of a bucket that are looked into.
-const NAMESPACES: usize = 256;
-/// Things in such a folder that are looked at.
+/// Things in such a folder that are looked at, and folders of a bucket that are looked into. One with more is taken for no
+/// store: nobody has so many namespaces.
 const ENTRIES: usize = 4096;
 
 /// Refuses a folder that is, or lies in, a namespace of another store, or that lies in such a store.
@@ -90,7 +89,7 @@ pub(super) async fn not_nested_in_bucket(host: &Host, settings: &Datastore) -> R
         }
         let store = open(&above)?;
         let names = allowed(names(&store, "").await)?.unwrap_or_default();
-        let slugs: Vec<String> = names.into_iter().filter(|name| name.ends_with('/')).take(NAMESPACES).collect();
+        let slugs: Vec<String> = names.into_iter().filter(|name| name.ends_with('/')).take(ENTRIES).collect();
         if let Some(beside) = namespaces(&store, &slugs).await?.first() {
             let message =
                 format!("{target} lies inside another store, {above}, beside its namespace '{}'", beside.namespace);
