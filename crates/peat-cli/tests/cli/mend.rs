@@ -133,3 +133,27 @@ fn what_does_not_belong_there_and_what_nobody_needs_is_told_apart() {
     let text = ann.peat("ledger verify").ok().out;
     assert!(text.contains("ok: "), "{text}");
 }
+
+#[test]
+fn what_several_models_lack_in_the_past_is_one_warning() {
+    let mut most = 0;
+    // One of the packs holds small contents of both models.
+    for lost in 0..3 {
+        let (ann, _) = shared();
+        ann.model("other", "echo hi");
+        ann.peat("model method run other execute").ok();
+        ann.peat("ledger maintain --force --full").ok();
+        ann.peat("pin add then").ok();
+        let mut all = packs(&ann);
+        all.sort();
+        std::fs::remove_file(&all[lost]).unwrap();
+        ann.peat("doctor --repair -y").ok();
+        let report = ann.peat("doctor --deep --json").ok().json();
+        let told = report["warnings"].as_array().unwrap().iter().map(|warning| warning["message"].as_str().unwrap());
+        let told: Vec<&str> = told.collect();
+        let once: std::collections::BTreeSet<&str> = told.iter().copied().collect();
+        assert_eq!(told.len(), once.len(), "{told:#?}");
+        most = most.max(told.len());
+    }
+    assert!(most > 0);
+}

@@ -33,7 +33,12 @@ fn a_ledger_moves_to_a_bucket_and_back_to_a_folder() {
     assert!(server.keys().is_empty() && std::fs::read_to_string(sandbox.path("repo/.peat.yaml")).unwrap() == marker);
     let moved = sandbox.run(["datastore", "setup", &server.url(), "--namespace", "infra"]).ok();
     assert!(
-        moved.out.contains("Moved the datastore") && moved.out.contains("'peat datastore setup --cleanup'"),
+        moved.out.contains("Moved the datastore") && moved.out.contains("from:         namespace default in file://"),
+        "{moved:?}"
+    );
+    assert!(
+        moved.out.contains("kept:         namespace default in file://")
+            && moved.out.contains("'peat datastore setup --cleanup'"),
         "{moved:?}"
     );
     assert!(server.keys().iter().all(|key| key.starts_with("peat/infra/")), "{:?}", server.keys());

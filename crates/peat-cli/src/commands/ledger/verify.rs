@@ -10,6 +10,9 @@ use crate::page::{bytes, count};
 use crate::printer::Render;
 use peat_engine::report::{LedgerOrphan, LedgerVerify};
 
+/// Objects of one kind that the text names.
+const LISTED: usize = 100;
+
 /// Check the entries of the ledger and what they refer to
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -35,8 +38,11 @@ impl Render for LedgerVerify {
             let (objects, size) =
                 (count(orphans.len() as u64, "object"), orphans.iter().map(|orphan| orphan.size).sum());
             page.line(format_args!("note  {objects} of {} that nobody needs: {message}", bytes(size)));
-            for orphan in orphans {
+            for orphan in orphans.iter().take(LISTED) {
                 page.line(format_args!("    {}", orphan.key));
+            }
+            if let Some(more @ 1..) = orphans.len().checked_sub(LISTED) {
+                page.line(format_args!("    and {more} more, which --json lists"));
             }
         }
         let verdict = page.word(if self.passed { "ok" } else { "failed" });
