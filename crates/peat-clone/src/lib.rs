@@ -37,7 +37,7 @@ pub use history::{REWRITE, Restore, Rewrite, RewriteUnit, Step, Stored, Undo, pl
 pub use item::{Item, Pulled, Scope, UnitInfo};
 pub use journal::{Brought, NOT_JOURNALLED};
 pub use lease::{Capability, Grant, LeaseMode, NewRun, Run};
-pub use moving::Standing;
+pub use moving::{BegunIndex, Standing};
 pub use options::{Aside, Durability, Event, Holder, Hydration, NewNamespace, Options, Reporter, Silent};
 pub use planner::{Interrupted, NOTHING_LEFT, Plan, PlanContent, PlanOp, Planner, Refusal, View};
 pub use report::{Finding, LeaseInfo, Local, Repair, Spent};

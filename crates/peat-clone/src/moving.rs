@@ -1,13 +1,14 @@
 //! The clone's side of moving a ledger to another store, and of following one that moved.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use peat_ledger::{Collected, Copied, CopyPlan, GcPlan, Ledger, Moved, NsInfo};
 use peat_objects::Store;
 use peat_types::{CloneId, Env, Error, InstanceId, Kind, LedgerId, Namespace, Result, Seq};
+use tokio::runtime::Handle;
 
 use crate::files::{self, Lock};
 use crate::{Durability, Event, Hydration, LocalClone, Options, db, handle};
@@ -41,6 +42,22 @@ impl Standing {
         let head = ledger.head().await?.state;
         let (units, items, bytes) = (head.root.units, head.root.files, head.root.bytes);
         Ok(Self { seq: head.seq, units, items, bytes, moved: head.root.moved })
+    }
+}
+
+/// An index that another clone may come to have.
+#[derive(Debug)]
+pub struct BegunIndex {
+    fresh: PathBuf,
+}
+
+impl BegunIndex {
+    /// Nobody is to have it.
+    ///
+    /// # Errors
+    /// Those of [`Error::io`].
+    pub fn discard(self) -> Result<()> {
+        files::remove(&self.fresh)
     }
 }
 
@@ -97,19 +114,64 @@ impl LocalClone {
         Box::pin(self.0.ledger.move_to(target, &to, &self.0.author(), probe)).await
     }
 
-    /// Gives what is known here to the clone that will be opened with `to`, of the ledger `next` that goes on from this one:
-    /// it need not be read again. Nothing changes here. One request. Killed anywhere, it is all there or not at all.
-    /// Gives whether it was done: a folder that was opened before has an index of its own, and what is not part of the other
-    /// ledger is of no use to it.
+    /// Begins to give what is known here to the clone that will be opened with `to`: it need not be read again. Nothing changes
+    /// here, no request is made, and others may go on with both clones. What is begun is ended by
+    /// [`LocalClone::hand_over`] or [`BegunIndex::discard`]; after a kill the other clone removes it when it is opened. `None`
+    /// when there is nothing to give, or a folder that was opened before has an index of its own.
     ///
     /// # Errors
     /// Those of files and databases. The other clone can do without.
-    pub async fn hand_over(&self, to: &Options, next: &NsInfo) -> Result<bool> {
+    pub async fn begin_hand_over(&self, to: &Options) -> Result<Option<BegunIndex>> {
+        let lock = handle::enter(to, &self.0.env).await?;
+        if Self::has_seen_a_ledger(&to.dir) {
+            return Ok(None);
+        }
+        drop(lock);
+        let begun = BegunIndex { fresh: db::beside(&self.0.env, &to.dir.join("state.db")) };
+        let (from, fresh) = (self.0.clone(), begun.fresh.clone());
+        let synced = to.durability == Durability::Synced;
+        let copy = move || {
+            let copied = from.db.copy_out(&fresh)?;
+            // Most of it is on the disk then when it is needed.
+            if copied && synced { sync(&fresh).map(|()| true) } else { Ok(copied) }
+        };
+        let copied = match Handle::try_current() {
+            Ok(runtime) => runtime
+                .spawn_blocking(copy)
+                .await
+                .map_err(|e| Error::internal("a thread that copies an index came to an end").with_source(e))
+                .flatten(),
+            Err(_) => copy(),
+        };
+        if matches!(copied, Ok(true)) {
+            self.0.env.step("take.begun").await;
+            return Ok(Some(begun));
+        }
+        begun.discard()?;
+        copied.map(|_| None)
+    }
+
+    /// Ends that: what is known here, up to the last entry that both have, is what the clone that will be opened with `to`
+    /// knows of the ledger `next` that goes on from this one. One request. Killed anywhere, it is all there or not at all. Gives
+    /// whether it was done: what is not part of the other ledger is of no use to it.
+    ///
+    /// # Errors
+    /// Those of files and databases. The other clone can do without.
+    pub async fn hand_over(&self, begun: BegunIndex, to: &Options, next: &NsInfo) -> Result<bool> {
+        let done = self.end_hand_over(&begun, to, next).await;
+        if !matches!(done, Ok(true)) {
+            begun.discard()?;
+        }
+        done
+    }
+
+    async fn end_hand_over(&self, begun: &BegunIndex, to: &Options, next: &NsInfo) -> Result<bool> {
         let (ours, env) = (self.info().ledger, &self.0.env);
         let Some(upto) = next.origin.iter().find(|from| from.ledger == ours).map(|from| from.upto) else {
             return Ok(false);
         };
         let _lock = handle::enter(to, env).await?;
+        // (The lock was free for a while.)
         if Self::has_seen_a_ledger(&to.dir) {
             return Ok(false);
         }
@@ -121,18 +183,14 @@ impl LocalClone {
                 return Ok(false);
             }
         }
-        let index = to.dir.join("state.db");
-        let fresh = db::beside(env, &index);
-        let taken = self.0.db.hand_over(&fresh, next, upto, to.hydration == Hydration::Full);
-        if !matches!(taken, Ok(true)) {
-            files::remove(&fresh)?;
-            return taken;
+        if !self.0.db.hand_over(&begun.fresh, next, upto, to.hydration == Hydration::Full)? {
+            return Ok(false);
         }
         if to.durability == Durability::Synced {
-            File::open(&fresh).and_then(|file| file.sync_all()).map_err(|e| Error::io("sync", &fresh, e))?;
+            sync(&begun.fresh)?;
         }
         env.step("take.index").await;
-        db::swap_in(&fresh, &index)?;
+        db::swap_in(&begun.fresh, &to.dir.join("state.db"))?;
         env.step("take.indexed").await;
         Ok(true)
     }
@@ -235,6 +293,10 @@ impl LocalClone {
     }
 }
 
+fn sync(path: &Path) -> Result<()> {
+    File::open(path).and_then(|file| file.sync_all()).map_err(|e| Error::io("sync", path, e))
+}
+
 #[cfg(unix)]
 fn same_disk(one: &Path, other: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -272,7 +334,7 @@ fn copy_into(from: &Path, to: &Path, sync: bool) -> Result<()> {
     }
     std::fs::copy(from, to).map_err(fail)?;
     if sync {
-        File::open(to).and_then(|file| file.sync_all()).map_err(fail)?;
+        self::sync(to)?;
     }
     Ok(())
 }

@@ -49,15 +49,11 @@ pub(crate) fn keep(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
     Ok(())
 }
 
-/// Takes over the pages of the database `old`, but for those in entries after `upto`.
-pub(super) fn take(tx: &Transaction<'_>, upto: Seq) -> Result<()> {
-    tx.execute(
-        "INSERT INTO pages(at, record) SELECT at, record FROM old.pages
-         WHERE substr(at, 1, 1) <> x'00' OR substr(at, 2, 8) <= ?1 ORDER BY id",
-        [upto.0.to_be_bytes()],
-    )
-    .map(drop)
-    .map_err(sql)
+/// Forgets the pages in entries after `upto`.
+pub(super) fn end_at(tx: &Transaction<'_>, upto: Seq) -> Result<()> {
+    tx.execute("DELETE FROM pages WHERE substr(at, 1, 1) = x'00' AND substr(at, 2, 8) > ?1", [upto.0.to_be_bytes()])
+        .map(drop)
+        .map_err(sql)
 }
 
 /// Enforces the bound.

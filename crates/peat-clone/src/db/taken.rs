@@ -27,28 +27,49 @@ struct Elsewhere {
 }
 
 impl Db {
-    /// Writes what is known here into the new file `fresh`, for a clone of `next`, whose entries up to `upto` are this
-    /// ledger's. `every` notes the file of every item, for a clone that keeps all contents; else only those that are here.
+    /// Copies what is known here into the new file `fresh`, which is of use once it has been [`Db::hand_over`]ed. What is
+    /// written here meanwhile or later is made up for then. Gives whether there is anything.
+    pub(crate) fn copy_out(&self, fresh: &Path) -> Result<bool> {
+        if !self.can_be_handed_over()? {
+            return Ok(false);
+        }
+        let mut conn = beside(fresh)?;
+        build(&mut conn).map_err(sql)?;
+        self.with_old(conn, |tx| {
+            // Whole tables are copied as they lie, without looking at the rows.
+            for table in ["items", "units", "headers", "pages"] {
+                tx.execute(&format!("INSERT INTO {table} SELECT * FROM old.{table}"), []).map_err(sql)?;
+            }
+            Ok(true)
+        })
+    }
+
+    /// Makes of that copy the index of a clone of `next`, whose entries up to `upto` are this ledger's. `every` notes the file
+    /// of every item, for a clone that keeps all contents; else only those that are here.
     ///
     /// Gives whether there was anything that could be taken over: what was seen must be part of what went along.
     pub(crate) fn hand_over(&self, fresh: &Path, next: &NsInfo, upto: Seq, every: bool) -> Result<bool> {
-        let Some(from) = self.path.to_str().filter(|_| self.is_sound()) else { return Ok(false) };
-        let mut conn = Connection::open(fresh).map_err(sql)?;
-        conn.busy_timeout(BUSY).map_err(sql)?;
-        // Nobody sees the file before it is whole and synced: a journal would only be written twice.
-        conn.pragma_update(None, "journal_mode", "OFF").map_err(sql)?;
-        conn.pragma_update(None, "synchronous", "OFF").map_err(sql)?;
-        build(&mut conn).map_err(sql)?;
-        conn.execute("ATTACH ?1 AS old", [from]).map_err(sql)?;
-        let tx = conn.transaction().map_err(sql)?;
-        let taken = take(&tx, next, upto)?;
-        if taken {
-            note_tree(&tx, self.path.parent().unwrap_or(&self.path), every)?;
+        if !self.is_sound() {
+            return Ok(false);
         }
+        self.with_old(beside(fresh)?, |tx| {
+            let taken = take(tx, next, upto)?;
+            if taken {
+                note_tree(tx, self.path.parent().unwrap_or(&self.path), every)?;
+            }
+            Ok(taken)
+        })
+    }
+
+    /// Does something in one transaction on a database beside this one, which it knows as `old`.
+    fn with_old(&self, mut conn: Connection, work: impl FnOnce(&Transaction<'_>) -> Result<bool>) -> Result<bool> {
+        conn.execute("ATTACH ?1 AS old", [self.path.to_str()]).map_err(sql)?;
+        let tx = conn.transaction().map_err(sql)?;
+        let done = work(&tx)?;
         tx.commit().map_err(sql)?;
         conn.execute("DETACH old", []).map_err(sql)?;
         conn.close().map_err(|(_, e)| sql(e))?;
-        Ok(taken)
+        Ok(done)
     }
 
     /// Whether anything is known here that could be handed over.
@@ -59,6 +80,15 @@ impl Db {
     fn is_sound(&self) -> bool {
         !mark_of(&self.path).exists()
     }
+}
+
+/// Opens a file that nobody sees before it is whole and synced: a journal would only be written twice.
+fn beside(fresh: &Path) -> Result<Connection> {
+    let conn = Connection::open(fresh).map_err(sql)?;
+    conn.busy_timeout(BUSY).map_err(sql)?;
+    conn.pragma_update(None, "journal_mode", "OFF").map_err(sql)?;
+    conn.pragma_update(None, "synchronous", "OFF").map_err(sql)?;
+    Ok(conn)
 }
 
 fn take(tx: &Transaction<'_>, next: &NsInfo, upto: Seq) -> Result<bool> {
@@ -74,11 +104,19 @@ fn take(tx: &Transaction<'_>, next: &NsInfo, upto: Seq) -> Result<bool> {
         return Ok(false);
     }
     heads::begin_at(tx, heads.position.as_ref(), heads.head.as_ref())?;
-    // Whole tables are copied as they lie, without looking at the rows.
-    tx.execute("INSERT INTO items SELECT * FROM old.items", []).map_err(sql)?;
-    tx.execute("INSERT INTO units SELECT unit, seq, min(as_of, ?1) FROM old.units", [int(upto.0)]).map_err(sql)?;
-    tx.execute("INSERT INTO headers SELECT * FROM old.headers WHERE seq <= ?1", [int(upto.0)]).map_err(sql)?;
-    pages::take(tx, upto)?;
+    // Items change with their unit only, so the units say which ones changed since they were copied.
+    tx.execute_batch(
+        "CREATE TEMP TABLE since AS SELECT unit FROM (SELECT * FROM old.units EXCEPT SELECT * FROM main.units);
+         DELETE FROM items WHERE unit IN (SELECT unit FROM since);
+         INSERT INTO items(unit, path, fold, rank, row, hash, bytes)
+             SELECT unit, path, fold, rank, row, hash, bytes FROM old.items WHERE unit IN (SELECT unit FROM since);
+         INSERT OR REPLACE INTO units SELECT * FROM old.units WHERE unit IN (SELECT unit FROM since);
+         DROP TABLE since;",
+    )
+    .map_err(sql)?;
+    tx.execute("UPDATE units SET as_of = ?1 WHERE as_of > ?1", [int(upto.0)]).map_err(sql)?;
+    tx.execute("DELETE FROM headers WHERE seq > ?1", [int(upto.0)]).map_err(sql)?;
+    pages::end_at(tx, upto)?;
     Ok(true)
 }
 

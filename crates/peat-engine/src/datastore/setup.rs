@@ -12,7 +12,8 @@ mod rest;
 
 use std::sync::Arc;
 
-use peat_clone::{Copied, LocalClone, NewNamespace, NsInfo, Scope};
+use futures::future::join;
+use peat_clone::{BegunIndex, Copied, LocalClone, NewNamespace, NsInfo, Scope};
 use peat_types::{Error, Kind, Result, in_span, operation};
 use serde_json::Value;
 use tracing::field::Empty;
@@ -136,29 +137,19 @@ impl Repo {
         // The last step: a ledger that moved and a marker that leads to where it was are no state to end in.
         files::check_writable(env, &self.root().join(MARKER))?;
         let info = match &plan.action {
-            Action::Create | Action::Move(_) => {
-                target.make_folder()?;
-                let store = target.opened.within(target.namespace.as_str())?;
-                // Who joins may only be allowed to read, and whoever made the namespace has asked already.
-                let probe = self.host().stores.probe(&store, env).await?;
-                match &plan.action {
-                    Action::Move(_) => Some(self.relocate(plan, &probe, report).await?),
-                    _ => {
-                        report.probe = probe;
-                        None
-                    }
-                }
+            Action::Create => {
+                report.probe = self.probe(target).await?;
+                None
             }
-            Action::Join(info) | Action::Follow(info) => Some(info.clone()),
+            Action::Move(_) => Some(self.arrive(plan, report).await?),
+            Action::Join(info) => Some(info.clone()),
+            Action::Follow(info) => {
+                let begun = self.begin_hand_over(plan).await;
+                self.hand_over(plan, begun, info).await;
+                Some(info.clone())
+            }
         };
         env.step("setup.there").await;
-        if let (Some(source), Some(info)) = (&plan.source, &info) {
-            let options = options(self.host(), target, &self.marker().repo_id)?;
-            // Without it all is read again.
-            if let Err(error) = source.clone.hand_over(&options, info).await {
-                tracing::warn!(%error, "the index is built anew");
-            }
-        }
         let shared = self.open_target(target, info.is_none(), report).await?;
         if let Some(info) = info.filter(|info| info.ledger != shared.info().ledger) {
             return Err(Error::damaged(format!(
@@ -214,6 +205,59 @@ impl Repo {
         LocalClone::create(options, host.env.clone(), planner, new)
             .await
             .map_err(|error| if error.kind() == Kind::AlreadyExists { plan::taken(error, target) } else { error })
+    }
+
+    /// Makes the folder of a store if it is one, and asks whether a ledger can live there. (Who joins may only be allowed to
+    /// read, and whoever made the namespace has asked already.)
+    async fn probe(&self, target: &Place) -> Result<Value> {
+        target.make_folder()?;
+        let store = target.opened.within(target.namespace.as_str())?;
+        self.host().stores.probe(&store, &self.host().env).await
+    }
+
+    /// Moves the ledger, and what this clone knows of it.
+    async fn arrive(&self, plan: &Plan<'_>, report: &mut DatastoreSetup) -> Result<NsInfo> {
+        let relocate = async {
+            let probe = self.probe(&plan.target).await?;
+            self.relocate(plan, &probe, report).await
+        };
+        // The index is as large as a part of the ledger, so it is copied meanwhile.
+        let (info, begun) = join(Box::pin(relocate), self.begin_hand_over(plan)).await;
+        match info {
+            Ok(info) => {
+                self.hand_over(plan, begun, &info).await;
+                Ok(info)
+            }
+            Err(error) => {
+                if let Some(Err(left)) = begun.map(BegunIndex::discard) {
+                    tracing::warn!(%left, "the next opening of the new clone removes it");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins to copy the index of the clone that is left. Without it all is read again.
+    async fn begin_hand_over(&self, plan: &Plan<'_>) -> Option<BegunIndex> {
+        let begin = async {
+            let Some(source) = &plan.source else { return Ok(None) };
+            source.clone.begin_hand_over(&options(self.host(), &plan.target, &self.marker().repo_id)?).await
+        };
+        begin.await.unwrap_or_else(|error: Error| {
+            tracing::warn!(%error, "the index is built anew");
+            None
+        })
+    }
+
+    async fn hand_over(&self, plan: &Plan<'_>, begun: Option<BegunIndex>, info: &NsInfo) {
+        let hand_over = async {
+            let (Some(source), Some(begun)) = (&plan.source, begun) else { return Ok(false) };
+            let options = options(self.host(), &plan.target, &self.marker().repo_id)?;
+            source.clone.hand_over(begun, &options, info).await
+        };
+        if let Err(error) = hand_over.await {
+            tracing::warn!(%error, "the index is built anew");
+        }
     }
 
     /// Copies the ledger, closes it where it is, and opens the copy.

@@ -1,12 +1,14 @@
 //! What the clone of a ledger that moved takes over from the one before it.
 
-use std::sync::Arc;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use peat_engine::report::SetupAction;
 use peat_engine::{Datastore, LogRequest, Repo, SetupRequest};
 use peat_types::{Env, Seq};
 use serde_json::json;
+use tokio::sync::Notify;
 
 use super::{folder, items, with_runs};
 use crate::support::{Cloud, World, copy, go, setup};
@@ -20,7 +22,7 @@ fn kept(is_lazy: bool, request: SetupRequest) -> SetupRequest {
 struct AtSwitch(Cloud, Arc<AtomicU64>);
 
 impl peat_types::Steps for AtSwitch {
-    fn reach(&self, name: &'static str) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+    fn reach(&self, name: &'static str) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         if name == "setup.switched" {
             self.1.store(self.0.requests(), Ordering::SeqCst);
         }
@@ -72,6 +74,81 @@ async fn a_move_takes_the_index_along() {
         tree_is_right(&repo).await;
         assert!(repo.ledger_verify(true).await.unwrap().passed);
     }
+}
+
+/// Runs something once, as soon as the copy is made and the index was read.
+struct Meanwhile {
+    read: Notify,
+    run: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+}
+
+impl peat_types::Steps for Meanwhile {
+    fn reach(&self, name: &'static str) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        match name {
+            "take.begun" => self.read.notify_one(),
+            "move.check" => return self.run.lock().unwrap().take().unwrap_or_else(|| Box::pin(std::future::ready(()))),
+            _ => {}
+        }
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// The index is copied while objects are; what the clone learns before the ledger is closed comes after it.
+#[tokio::test]
+async fn what_was_learnt_after_the_index_was_copied_comes_along() {
+    let world = World::new();
+    let mut ann = world.machine("ann", &[]);
+    ann.init().await;
+    ann.repo().datastore_setup(&setup("memory:", "one")).await.unwrap();
+    let repo = ann.repo();
+    ann.model(&repo, "m");
+    for n in 0..3 {
+        go(&repo, json!({ "n": n })).await;
+    }
+    let meanwhile = Arc::new(Meanwhile { read: Notify::new(), run: Mutex::default() });
+    let seen = meanwhile.clone();
+    *meanwhile.run.lock().unwrap() = Some(Box::pin(async move {
+        seen.read.notified().await;
+        go(&repo, json!({"n": 3})).await;
+    }));
+    ann.host.env = Env::system([]).with_steps(meanwhile);
+    let done = ann.repo().datastore_setup(&setup("memory:", "two")).await.unwrap();
+    assert_eq!((done.action, done.files_pulled), (SetupAction::Move, Some(0)), "{done:?}");
+    let repo = ann.repo();
+    assert!(items(&repo).await.keys().any(|path| path.ends_with("/result/4/raw")));
+    tree_is_right(&repo).await;
+    assert_eq!(leftovers(&done.clone_path), 0);
+    go(&repo, json!({"n": 4})).await;
+    assert!(repo.ledger_verify(true).await.unwrap().passed);
+}
+
+/// Indexes that nobody came to have.
+fn leftovers(clone: &std::path::Path) -> usize {
+    let names = std::fs::read_dir(clone).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().starts_with("state.new-")).count()
+}
+
+/// A move that fails leaves no half of an index behind.
+#[tokio::test]
+async fn a_move_that_fails_takes_its_copy_of_the_index_away() {
+    let world = World::new();
+    let mut ann = world.machine("ann", &[]);
+    with_runs(&ann).await;
+    let to = setup("memory:", "two");
+    let clone = ann.repo().datastore_setup(&SetupRequest { dry_run: true, ..to.clone() }).await.unwrap().clone_path;
+    let meanwhile = Arc::new(Meanwhile { read: Notify::new(), run: Mutex::default() });
+    let (seen, cloud) = (meanwhile.clone(), world.cloud.clone());
+    *meanwhile.run.lock().unwrap() = Some(Box::pin(async move {
+        seen.read.notified().await;
+        cloud.off(true);
+    }));
+    ann.host.env = Env::system([]).with_steps(meanwhile);
+    ann.repo().datastore_setup(&to).await.unwrap_err();
+    assert!(clone.exists());
+    assert_eq!(leftovers(&clone), 0);
+    world.cloud.off(false);
+    let done = ann.repo().datastore_setup(&to).await.unwrap();
+    assert_eq!((done.action, done.files_pulled), (SetupAction::Move, Some(0)), "{done:?}");
 }
 
 /// A tree goes along. Where it cannot go, it stays, and contents are fetched.
