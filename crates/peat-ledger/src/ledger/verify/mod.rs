@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::future::join;
 use peat_types::{Error, Kind, Result, Seq, Unit};
 
 use super::Ledger;
@@ -104,14 +105,16 @@ pub(super) async fn verify(ledger: &Ledger, depth: Depth, prints: Option<&Prints
     check.info().await?;
     let Some(head) = check.log().await? else { return Ok(check.out) };
     let Some(packs) = check.packs(&head).await? else { return Ok(check.out) };
-    if depth > Depth::Names {
-        check.whole(&packs).await?;
-    }
     check.leftovers(&head, &packs).await?;
     if depth == Depth::Names {
         return Ok(check.out);
     }
-    if check.head(&head, &packs).await?.is_some() {
+    let others = check.whole(&packs).await?;
+    let (others, whole) = join(others, check.head(&head, &packs)).await;
+    for (at, read) in others {
+        check.is_sound(at, read)?;
+    }
+    if whole?.is_some() {
         check.spoilt(&packs.rows);
     }
     if depth == Depth::Contents {

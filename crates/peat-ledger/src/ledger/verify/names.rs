@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures::stream::{self, StreamExt};
 use peat_objects::{List, Listed, Pages as Listing};
-use peat_types::{Kind, PackId, Result, Seq};
+use peat_types::{PackId, Result, Seq};
 
 use super::flaw::{BUILD_AGAIN, Flaw, LET_GO, Orphan, RESTORE};
 use super::{Check, listing};
@@ -12,7 +11,6 @@ use crate::format;
 use crate::format::page::TreeKind;
 use crate::format::row::{read_pack_key, read_pack_value};
 use crate::format::tree::{Hole, salvage};
-use crate::ledger::whole::Room;
 use crate::ledger::{create, key};
 use crate::model::{Segment, State};
 
@@ -21,10 +19,6 @@ const FREED: &str = "is no longer valid; a collection, 'peat datastore gc', free
 const NEXT: &str = "goes with the next collection: 'peat datastore gc'";
 const LATER: &str =
     "may still become part of the ledger; if not, it goes with a collection some two days after it was written";
-
-/// Packs that are read whole at once, and how many MiB of them.
-const PARALLEL: usize = 32;
-const IN_FLIGHT: u32 = 48;
 
 /// Folder of what a trial of the store writes.
 const PROBE: &str = "probe/";
@@ -123,49 +117,6 @@ impl Check<'_> {
             self.out.findings.push(flaw);
         }
         Ok(Some(table))
-    }
-
-    /// Reads packs whole: all of a copy, which are compared with what was copied, or decoded where that is not known; else
-    /// those of pages, when all of them can be held.
-    pub(super) async fn whole(&mut self, table: &PackTable) -> Result<()> {
-        let live = table.rows.iter().filter(|pack| pack.row.metadata && !pack.dropped).map(InTable::segment);
-        let pages: BTreeSet<Segment> = live.filter(|at| self.sizes.contains_key(at)).collect();
-        let bytes =
-            pages.iter().filter_map(|at| self.sizes.get(at)).fold(0, |sum: u64, size| sum.saturating_add(*size));
-        let wanted: Vec<Segment> = match self.prints {
-            Some(_) => self.sizes.keys().filter(|at| matches!(at, Segment::Pack(..))).copied().collect(),
-            None if bytes <= self.room as u64 => pages.iter().copied().collect(),
-            None => return Ok(()),
-        };
-        let (ledger, prints, room) = (self.ledger, self.prints, Room::of(IN_FLIGHT));
-        let reads: Vec<_> = wanted
-            .into_iter()
-            .map(|at| {
-                let size = self.sizes.get(&at).copied().unwrap_or_default();
-                let (print, keep, room) = (prints.and_then(|prints| prints.get(&at)), pages.contains(&at), &room);
-                async move {
-                    let _room = room.take(size).await;
-                    let read = ledger.read_whole(&key::segment(at), print).await;
-                    // What is not kept makes room.
-                    (at, read.map(|read| read.map(|(bytes, _)| keep.then_some(bytes))))
-                }
-            })
-            .collect();
-        let mut reads = stream::iter(reads).buffered(PARALLEL);
-        while let Some((at, read)) = reads.next().await {
-            match read {
-                Ok(Some(kept)) => kept.iter().for_each(|bytes| self.hold(at, bytes)),
-                // Removed by a collector since it was listed; of a copy, by somebody else.
-                Ok(None) if prints.is_none() => {}
-                Ok(None) => self.find(key::segment(at), "is missing", RESTORE),
-                // Whoever needs a page of it is named with it.
-                Err(error) if prints.is_none() && matches!(error.kind(), Kind::Damaged | Kind::Unsupported) => {
-                    tracing::debug!(%error, "its pages are read one by one");
-                }
-                Err(error) => self.note(Flaw::new(key::segment(at), "", RESTORE), error)?,
-            }
-        }
-        Ok(())
     }
 
     /// Objects that nothing refers to, and what does not belong here.
