@@ -95,8 +95,7 @@ impl Reporter for Progress {
             )),
             Event::StoreAway { error } => {
                 let why = error.chain().join(": ");
-                self.printer.warning(&format!("cannot go on for now, trying again until it works: {why}"));
-                error.hints().iter().for_each(|hint| self.printer.note(&format!("hint: {hint}")));
+                self.printer.warn(&format!("cannot go on for now, trying again until it works: {why}"), error.hints());
             }
             Event::StoreBack { away } => {
                 let away = millis(u64::try_from(away.as_millis()).unwrap_or(u64::MAX));

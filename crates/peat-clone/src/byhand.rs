@@ -11,6 +11,7 @@ use peat_types::{Error, Hash, ItemPath, Result, Seq, Unit};
 
 use crate::db;
 use crate::handle::Inner;
+use crate::sync::WINDOW;
 use crate::{Aside, Event, Hydration, Item, LocalClone, journal, repair};
 
 /// Folder for what has to give way, and for what the doctor found in the tree that belongs to no item.
@@ -303,13 +304,15 @@ impl Inner {
         let set = preview.puts.iter().map(|(_, path, _)| path);
         let changed: BTreeSet<&ItemPath> = set.chain(preview.deletes.iter().map(|(_, path)| path)).collect();
         let (mut files, mut bytes) = (0, 0);
-        for todo in self.db.todo(&self.db.todo_by_place(None, 0)?)? {
-            let item = self.db.read(|tx| db::claimant(tx, &todo.path))?;
-            let Some(item) = item.filter(|item| !db::is_lease(&item.path) && !changed.contains(&item.path)) else {
-                continue;
-            };
-            if !self.is_here(&item)? {
-                (files, bytes) = (files + 1, bytes + item.row.size);
+        for ids in self.db.todo_by_place(None, 0)?.chunks(WINDOW) {
+            for todo in self.db.todo(ids)? {
+                let item = self.db.read(|tx| db::claimant(tx, &todo.path))?;
+                let counts = |item: &Item| !db::is_lease(&item.path) && !changed.contains(&item.path);
+                if let Some(item) = item.filter(counts)
+                    && !self.is_here(&item)?
+                {
+                    (files, bytes) = (files + 1, bytes + item.row.size);
+                }
             }
         }
         Ok((files, bytes))

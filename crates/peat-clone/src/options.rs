@@ -128,7 +128,7 @@ pub enum Event<'a> {
         /// How long none got through.
         silence: Duration,
     },
-    /// A change was refused and put aside.
+    /// A change that had waited was refused and put aside.
     Parked {
         /// The change.
         change: ChangeId,

@@ -179,7 +179,9 @@ fn what_a_run_without_its_lease_leaves_is_told_once_and_dropped_only_when_that_i
     wait_for(&sandbox, "repo/started");
     sandbox.peat("datastore lock release --force --model m").ok();
     sandbox.write("repo/go", "");
-    let error = Ran::of(&run.wait_with_output().unwrap()).status(1).error();
+    let ended = Ran::of(&run.wait_with_output().unwrap()).status(1);
+    assert_eq!(ended.err.lines().count(), 1, "no warning says it once more: {ended:?}");
+    let error = ended.error();
     let hint = error["hint"].as_str().unwrap();
     assert_eq!((&error["code"], hint.matches("'peat pending").count()), (&"lease_lost".into(), 3), "{error}");
     let rows = || sandbox.peat("pending list --json").ok().json()["changes"].as_array().unwrap().clone();

@@ -83,6 +83,9 @@ fn a_ledger_moves_to_a_bucket_and_back_to_a_folder() {
             "{told}"
         );
     }
+    let told = late.peat("status --json").ok().error();
+    assert!(told["warning"].as_str().unwrap().contains("nothing new comes here any more"), "{told}");
+    assert!(told["hint"].as_str().unwrap().starts_with("follow it with 'peat datastore setup file://"), "{told}");
     let store = sandbox.path("store").display().to_string();
     let followed = late.run(["datastore", "setup", "filesystem", "--path", &store, "--namespace", "infra"]).ok();
     assert!(!followed.err.contains("moved"), "{followed:?}");

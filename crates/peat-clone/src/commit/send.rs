@@ -13,7 +13,7 @@ use crate::db::{self, Applied, Moment};
 use crate::handle::Inner;
 use crate::journal::{Locked, Role, State};
 use crate::sync::{AtHand, Base, Look, RECENT};
-use crate::{Brought, Committed, Event, Grant, Item};
+use crate::{Brought, Committed, Grant, Item};
 
 /// Tries of what a shaky network denies, before a change is left for later.
 const SHAKY: u32 = 3;
@@ -381,10 +381,7 @@ impl Inner {
     pub(crate) fn park(&self, locked: &mut Locked, error: &Error) -> Result<()> {
         let reason = Some((error.code().to_owned(), error.chain().join(": ")));
         let state = State { parked: true, tx: None, reason, ..locked.state().clone() };
-        locked.update(&self.env, state)?;
-        let why = error.to_string();
-        self.options.reporter.report(Event::Parked { change: locked.id(), why: &why });
-        Ok(())
+        locked.update(&self.env, state)
     }
 }
 

@@ -11,7 +11,7 @@ use super::send::{How, Outcome};
 use crate::handle::Inner;
 use crate::journal::{Claim, Locked, Role};
 use crate::sync::Look;
-use crate::{NOTHING_LEFT, Pending, PendingStatus, Settled};
+use crate::{Event, NOTHING_LEFT, Pending, PendingStatus, Settled};
 
 /// How long one row is worked on.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -76,6 +76,9 @@ impl Inner {
             Outcome::Refused(error) if error.code() == NOTHING_LEFT => locked.remove()?,
             Outcome::Refused(error) => {
                 self.park(locked, &error)?;
+                // (Who made a change that is refused at once hears of it as its error.)
+                let why = error.to_string();
+                self.options.reporter.report(Event::Parked { change: locked.id(), why: &why });
                 settled.parked.push(locked.pending());
             }
             Outcome::Held(..) => locked.remove()?,

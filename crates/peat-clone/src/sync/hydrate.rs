@@ -16,7 +16,7 @@ use crate::tree::{Glance, Partial};
 use crate::{Brought, Event, Hydration, Item};
 
 /// Notes looked at in one go.
-const WINDOW: usize = 16_384;
+pub(crate) const WINDOW: usize = 16_384;
 /// Notes settled in one transaction.
 const BATCH: usize = 512;
 /// Contents up to this size are read at once.
@@ -116,15 +116,19 @@ impl Inner {
     }
 
     /// Makes visible what was noted after `noted` and is at hand, without any request: others' contents must not hold up
-    /// a commit. The rest stays noted for the next pull. `applied` is what
-    /// others changed.
+    /// a commit. The rest stays noted for the next pull. `applied` is what others changed.
     pub(crate) async fn hydrate_at_hand(&self, applied: Applied, at_hand: &AtHand) {
         let fetched = Box::pin(self.hydrate_with(None, applied.noted, at_hand, false)).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "the tree is completed later");
             Fetched::default()
         });
+        self.note_arrived(applied.items, fetched.bytes);
+    }
+
+    /// Counts what others changed and no pull tells of.
+    pub(crate) fn note_arrived(&self, items: u64, bytes: u64) {
         let mut arrived = self.arrived.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *arrived = (arrived.0 + applied.items, arrived.1 + fetched.bytes);
+        *arrived = (arrived.0 + items, arrived.1 + bytes);
     }
 
     async fn hydrate_with(&self, unit: Option<&Unit>, after: i64, at_hand: &AtHand, fetch: bool) -> Result<Fetched> {

@@ -7,5 +7,5 @@ mod pull;
 mod refresh;
 
 pub(crate) use content::LOST;
-pub(crate) use hydrate::AtHand;
+pub(crate) use hydrate::{AtHand, WINDOW};
 pub(crate) use refresh::{ACCEPT, Base, Look, RECENT};

@@ -113,10 +113,11 @@ impl Inner {
         at_hand: &AtHand,
     ) -> Result<Pulled> {
         self.env.step("pull.facts").await;
-        let fetched = self
-            .hydrate(only, at_hand)
-            .await
-            .map_err(|e| e.context("what is in the namespace is known here, but not all contents could be fetched"))?;
+        let fetched = self.hydrate(only, at_hand).await.map_err(|e| {
+            // It is tried again, and finds that all of this is known.
+            self.note_arrived(applied.items, 0);
+            e.context("what is in the namespace is known here, but not all contents could be fetched")
+        })?;
         if only.is_none() {
             self.db.compared()?;
         }
