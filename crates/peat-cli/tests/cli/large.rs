@@ -15,9 +15,9 @@ use peat_types::{Env, Hash, Hasher, Unit};
 
 use crate::sandbox::Sandbox;
 
-const SIZE: usize = 96 << 20;
+const SIZE: usize = 128 << 20;
 /// What the process may take at most, the debug build and its threads included: less than the content has.
-const PEAK_KIB: u64 = 90 << 10;
+const PEAK_KIB: u64 = 112 << 10;
 
 /// The same for a run, which keeps 8 MiB of its output to be shown, and 32 MiB in lines.
 const RUN_KIB: u64 = 120 << 10;
