@@ -244,7 +244,9 @@ impl Copy {
                     continue;
                 };
                 let peer = if peer.is_empty() { String::new() } else { format!(" (`{peer}`)") };
-                let _ = write!(text, " {:.2} s{peer} | {:.2} |", ms / 1000.0, peat_ms / ms.max(0.1));
+                let ratio = peat_ms / ms.max(0.1);
+                let digits = if ratio < 0.1 { 3 } else { 2 };
+                let _ = write!(text, " {:.2} s{peer} | {ratio:.digits$} |", ms / 1000.0);
             }
             text.push('\n');
         }
