@@ -16,7 +16,7 @@ use crate::{Failure, copy_repo};
 
 /// Most memory that any step may take. Four packs of up to 24 MiB are in flight when something is sent, 96 MiB of objects
 /// when a ledger moves; the rest is the program, its buffers, and what the allocator keeps.
-const MAX_RSS_KIB: i64 = 200 << 10;
+const MAX_RSS_KIB: i64 = 256 << 10;
 /// The name of the data item.
 const NAME: &str = "large";
 
