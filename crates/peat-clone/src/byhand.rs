@@ -208,6 +208,9 @@ impl Inner {
         if db::is_lease(&todo.path) {
             return Ok(true);
         }
+        if self.tree.obstacle(&todo.path).is_some() {
+            return if next.is_some() { self.clear_way(&todo.path).map(|()| true) } else { Ok(true) };
+        }
         let next = next.map(|next| next.row.hash);
         match self.tree.hash(&todo.path)? {
             None => Ok(true),
@@ -236,21 +239,35 @@ impl Inner {
         sent.get(path).is_some_and(|held| held.contains(&next))
     }
 
+    /// Puts aside what is no folder and stands where one of a file has to be, and a link in the place of the file.
+    pub(crate) fn clear_way(&self, path: &ItemPath) -> Result<()> {
+        while let Some(name) = self.tree.obstacle(path) {
+            if !self.set_aside(&name, Aside::Unknown)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Moves a file of the tree out of the way, and tells where it is.
     pub(crate) fn put_aside(&self, path: &ItemPath, why: Aside) -> Result<()> {
-        let from = self.tree.at(path);
-        if !fs::symlink_metadata(&from).is_ok_and(|meta| meta.is_file()) {
+        if !fs::symlink_metadata(self.tree.at(path)).is_ok_and(|meta| meta.is_file()) {
             return Ok(());
         }
+        self.set_aside(path.as_str(), why).map(drop)
+    }
+
+    /// Gives whether it was there.
+    fn set_aside(&self, name: &str, why: Aside) -> Result<bool> {
         let folder = self.aside_folder();
-        if !repair::move_file(self.tree.root(), &folder, Path::new(path.as_str()))? {
-            return Ok(());
+        if !repair::move_file(self.tree.root(), &folder, Path::new(name))? {
+            return Ok(false);
         }
-        let to = folder.join(path.as_str());
-        self.options.reporter.report(Event::PutAside { why, path: path.as_str(), to: &to });
+        let to = folder.join(name);
+        self.options.reporter.report(Event::PutAside { why, path: name, to: &to });
         let mut aside = self.aside.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        aside.push((path.to_string(), to));
-        Ok(())
+        aside.push((name.to_owned(), to));
+        Ok(true)
     }
 
     /// A folder that nobody has used, for what is to be put aside.

@@ -213,6 +213,14 @@ impl LocalClone {
             && there.is_some_and(|there| same_disk(self.0.tree.root(), there)))
     }
 
+    /// Whether files of this clone's tree still lie in that of the clone in `dir`, which handed its index over. No request.
+    ///
+    /// # Errors
+    /// Those of the index.
+    pub fn has_its_tree_in(&self, dir: &Path) -> Result<bool> {
+        self.0.db.has_its_tree_in(dir)
+    }
+
     /// Takes over the tree of the clone that handed its index over, as it is: with what people changed in it. Only whole, and
     /// only where that is one step; else the next pull fetches what belongs here. Gives whether it was done.
     ///
@@ -220,7 +228,7 @@ impl LocalClone {
     /// Those of files and databases. Whatever they are, the next pull of either clone makes its tree right.
     pub async fn take_tree(&self, from: &Self) -> Result<bool> {
         let (theirs, ours) = (from.0.tree.root(), self.0.tree.root());
-        if !self.0.db.has_its_tree_in(&from.0.options.dir)? || !same_disk(theirs, ours) {
+        if !self.has_its_tree_in(&from.0.options.dir)? || !same_disk(theirs, ours) {
             return Ok(false);
         }
         // First nobody misses a file there, then it goes; first it is here, then it may be missed.

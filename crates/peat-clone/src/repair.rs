@@ -19,8 +19,9 @@ impl Inner {
             match repair {
                 Repair::Tree { missing, altered, foreign } => {
                     // First, for they may lie where an item belongs.
-                    done.extend(self.move_aside(foreign)?);
-                    done.extend(self.write_again(missing.iter().chain(altered)).await?);
+                    let (moved, behind) = self.move_aside(foreign)?;
+                    done.extend(moved);
+                    done.extend(self.write_again(missing.iter().chain(altered).chain(&behind)).await?);
                 }
                 Repair::Settle => {
                     let settled = self.settle().await?;
@@ -53,9 +54,11 @@ impl Inner {
         Ok((written > 0).then(|| format!("wrote {} again", many(written, "file"))))
     }
 
-    fn move_aside(&self, foreign: &[String]) -> Result<Option<String>> {
+    /// Gives what was done, and the items whose files were seen behind something that was moved, a link to a folder: they
+    /// are missing now, and nobody removed them.
+    fn move_aside(&self, foreign: &[String]) -> Result<(Option<String>, Vec<Item>)> {
         let folder = self.aside_folder();
-        let mut moved = 0_usize;
+        let (mut moved, mut behind) = (0_usize, Vec::new());
         for name in foreign {
             let relative = Path::new(name);
             let plain = relative.components().all(|part| matches!(part, Component::Normal(_)));
@@ -66,10 +69,17 @@ impl Inner {
             };
             if plain && !claimed {
                 moved += usize::from(move_file(self.tree.root(), &folder, relative)?);
+                behind.extend(self.db.read(|tx| {
+                    let below = db::below(tx, name)?.into_iter();
+                    let placed = below.map(|item| Ok((db::is_placed(tx, item.path.as_str())?, item)));
+                    placed
+                        .filter_map(|item| item.map(|(placed, item)| placed.then_some(item)).transpose())
+                        .collect::<Result<Vec<_>>>()
+                })?);
             }
         }
         let files = many(moved, "file");
-        Ok((moved > 0).then(|| format!("moved {files} out of the tree, to {}", folder.display())))
+        Ok(((moved > 0).then(|| format!("moved {files} out of the tree, to {}", folder.display())), behind))
     }
 
     /// How much is here, by names and sizes.

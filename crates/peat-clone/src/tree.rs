@@ -152,6 +152,25 @@ impl Tree {
         self.root.with_file_name(files::TEMP)
     }
 
+    /// What stands where a folder of a path has to be and is none, or is a link in its place: no link is followed out of the
+    /// tree.
+    pub(crate) fn obstacle(&self, path: &ItemPath) -> Option<String> {
+        let mut at = self.root.clone();
+        let mut name = String::new();
+        for segment in path.segments() {
+            at.push(segment);
+            if !name.is_empty() {
+                name.push('/');
+            }
+            name.push_str(segment);
+            let meta = fs::symlink_metadata(&at).ok()?;
+            if !meta.is_dir() && (name != path.as_str() || !meta.is_file()) {
+                return Some(name);
+            }
+        }
+        None
+    }
+
     /// The place of an item, with its folder and nothing that could not be replaced by a file.
     fn make_room(&self, item: &Item) -> Result<PathBuf> {
         let at = self.at(&item.path);
@@ -168,7 +187,8 @@ impl Tree {
     /// Removes the file of an item that was removed, and folders that are empty then.
     pub(crate) fn remove(&self, path: &ItemPath) -> Result<()> {
         let at = self.at(path);
-        if fs::symlink_metadata(&at).is_ok_and(|meta| meta.is_dir()) {
+        // What lies behind a link is not ours.
+        if self.obstacle(path).is_some() || fs::symlink_metadata(&at).is_ok_and(|meta| meta.is_dir()) {
             return Ok(());
         }
         files::remove(&at)?;

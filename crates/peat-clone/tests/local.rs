@@ -10,10 +10,12 @@ use common::{
     Opening, TestPlanner, World, change_append, change_bytes, change_end, change_put, noise, options, path, unit,
 };
 use peat_clone::{
-    Aside, Durability, Event, Hydration, LocalClone, LogPage, LogQuery, NewNamespace, PendingStatus, Reporter, Scope,
+    Aside, Durability, Event, Hydration, LocalClone, LogPage, LogQuery, NewChange, NewNamespace, PendingStatus,
+    Reporter, Scope,
 };
 use peat_objects::{Fault, FileStore, Op};
 use peat_types::{Kind, Seq};
+use serde_json::json;
 use std::sync::Arc;
 
 fn copy(from: &Path, to: &Path) {
@@ -233,10 +235,7 @@ async fn the_doctor_finds_what_is_wrong() {
     std::fs::write(a.clone.tree().join("data/2"), "short").unwrap();
     std::fs::write(a.clone.tree().join("data/foreign"), "mine").unwrap();
     a.clone.commit(change_put("model/y", "data/2", "also mine")).await.unwrap();
-    a.clone
-        .commit(peat_clone::NewChange::new("refuse", vec![unit("model/x")], serde_json::json!({})))
-        .await
-        .unwrap_err();
+    a.clone.commit(NewChange::new("refuse", vec![unit("model/x")], json!({}))).await.unwrap_err();
     std::fs::write(world.dir("a").join("journal/00112233445566778899aabbccddeeff.change"), "half").unwrap();
     drop(a.begin("model/z").await.unwrap());
     let findings = a.clone.doctor().await.unwrap();
@@ -377,4 +376,75 @@ async fn what_had_to_give_way_is_told_with_the_reason_and_kept() {
     assert_eq!(kept.len(), 3);
     assert!(kept.iter().all(|text| text.starts_with("mine")));
     assert!(b.clone.kept_aside().unwrap().is_dir());
+}
+
+/// What stands where a folder of an item has to be, be it a file or a link, gives way; a link is never followed out of the tree,
+/// neither to write nor to remove.
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn what_stands_in_the_place_of_a_folder_gives_way_and_links_are_not_followed() {
+    use std::os::unix::fs::symlink;
+    for hydration in [Hydration::Full, Hydration::Lazy] {
+        let world = World::new(31);
+        let a = world.open("a").await;
+        for at in ["data/kept/raw", "data/gone/raw"] {
+            a.put("model/x", at, at).await;
+        }
+        let b = world.open_with("b", Opening { hydration, ..Opening::default() }).await;
+        b.pull().await;
+        for at in ["data/kept/raw", "data/gone/raw"] {
+            assert_eq!(b.text("model/x", at).await.as_deref(), Some(at));
+        }
+        let (tree, outside) = (b.clone.tree(), world.dir("outside"));
+        for name in ["linked", "gone"] {
+            std::fs::create_dir_all(outside.join(name)).unwrap();
+            std::fs::write(outside.join(name).join("raw"), "data/gone/raw").unwrap();
+        }
+        std::fs::create_dir_all(tree.join("data")).unwrap();
+        std::fs::write(tree.join("data/notes"), "mine").unwrap();
+        symlink(outside.join("linked"), tree.join("data/linked")).unwrap();
+        std::fs::remove_dir_all(tree.join("data/gone")).unwrap();
+        symlink(outside.join("gone"), tree.join("data/gone")).unwrap();
+        std::fs::remove_file(tree.join("data/kept/raw")).unwrap();
+        symlink(outside.join("linked/raw"), tree.join("data/kept/raw")).unwrap();
+        for at in ["data/notes/raw", "data/linked/raw"] {
+            a.put("model/x", at, at).await;
+        }
+        a.clone
+            .commit(NewChange::new("delete", vec![unit("model/x")], json!({ "path": "data/gone/raw" })))
+            .await
+            .unwrap();
+        b.pull().await;
+        for at in ["data/notes/raw", "data/linked/raw", "data/kept/raw"] {
+            assert_eq!(b.text("model/x", at).await.as_deref(), Some(at), "{hydration:?}");
+            let file = b.clone.file(&b.clone.item(&unit("model/x"), &path(at)).unwrap().unwrap()).await.unwrap();
+            assert!(std::fs::symlink_metadata(&file).unwrap().is_file(), "{hydration:?} {at}");
+            assert_eq!(b.file(at).as_deref(), Some(at));
+        }
+        for name in ["linked", "gone"] {
+            assert_eq!(std::fs::read(outside.join(name).join("raw")).unwrap(), b"data/gone/raw", "{hydration:?}");
+        }
+        let mut aside: Vec<String> = b.clone.take_aside().into_iter().map(|(name, _)| name).collect();
+        aside.sort();
+        assert_eq!(aside, ["data/kept/raw", "data/linked", "data/notes"], "{hydration:?}");
+    }
+}
+
+/// A repair that takes a link away brings what was seen behind it: nobody removed that.
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn a_repair_that_takes_a_link_away_brings_what_was_behind_it() {
+    let world = World::new(32);
+    let a = world.open("a").await;
+    a.put("model/x", "data/log/1/raw", "one").await;
+    let (tree, outside) = (a.clone.tree(), world.dir("outside"));
+    std::fs::rename(tree.join("data/log"), &outside).unwrap();
+    std::os::unix::fs::symlink(&outside, tree.join("data/log")).unwrap();
+    let findings = a.clone.examine().await.unwrap();
+    a.clone.repair(&findings).await.unwrap();
+    let by_hand = a.clone.by_hand().unwrap();
+    assert!(by_hand.missing.is_empty() && by_hand.changed.is_empty(), "{by_hand:?}");
+    assert!(std::fs::symlink_metadata(tree.join("data/log")).unwrap().is_dir());
+    assert_eq!(a.file("data/log/1/raw").as_deref(), Some("one"));
+    assert_eq!(std::fs::read(outside.join("1/raw")).unwrap(), b"one");
 }

@@ -370,12 +370,17 @@ pub(crate) fn bytes(tx: &Transaction<'_>, unit: &Unit, path: &ItemPath) -> Resul
 
 /// All lease records.
 pub(crate) fn leases(tx: &Transaction<'_>) -> Result<Vec<Item>> {
+    below(tx, LEASES.trim_end_matches('/'))
+}
+
+/// Items of any unit below a folder.
+pub(crate) fn below(tx: &Transaction<'_>, folder: &str) -> Result<Vec<Item>> {
     let mut statement = tx
         .prepare_cached(
-            "SELECT path, rank, row, unit FROM items WHERE path >= 'leases/' AND path < 'leases0' ORDER BY unit, path",
+            "SELECT path, rank, row, unit FROM items WHERE path >= ?1 || '/' AND path < ?1 || '0' ORDER BY unit, path",
         )
         .map_err(sql)?;
-    let rows = statement.query_map([], |row| Ok((raw(row)?, row.get::<_, String>(3)?))).map_err(sql)?;
+    let rows = statement.query_map([folder], |row| Ok((raw(row)?, row.get::<_, String>(3)?))).map_err(sql)?;
     rows.map(|row| {
         let (found, unit) = row.map_err(sql)?;
         item(&unit.parse()?, found)

@@ -22,8 +22,8 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 pub(crate) use heads::{Heads, Moment, NewHead, head_seq, heads, position_seq, set_head, set_position, shown_seq};
 pub(crate) use index::{
-    Applied, LeaseBytes, NewTable, apply_entries, apply_table, bytes, claimant, collisions, get, in_pack, is_lease,
-    items, known, leases, move_rows, of_hash, twice_claimed, units,
+    Applied, LeaseBytes, NewTable, apply_entries, apply_table, below, bytes, claimant, collisions, get, in_pack,
+    is_lease, items, known, leases, move_rows, of_hash, twice_claimed, units,
 };
 pub(crate) use open::{beside, swap_in};
 pub(crate) use pages::keep as keep_pages;

@@ -62,6 +62,7 @@ impl Inner {
             if found != Glance::Missing || self.options.hydration == Hydration::Full {
                 self.options.reporter.report(Event::Repaired { path: item.path.as_str() });
             }
+            self.clear_way(&item.path)?;
             if found != Glance::Missing {
                 self.put_aside(&item.path, Aside::Wanted)?;
             }
@@ -87,6 +88,7 @@ impl Inner {
             return Err(Error::not_found(format!("{} has another content by now", item.path))
                 .with_hint("look the item up again"));
         }
+        self.clear_way(&item.path)?;
         if self.tree.glance(item)? != Glance::Missing {
             self.put_aside(&item.path, Aside::Wanted)?;
         }

@@ -298,6 +298,7 @@ impl Inner {
         if db::is_lease(&item.path) {
             return self.db.keep_bytes(item, &partial.read()?).map(|()| true);
         }
+        self.clear_way(&item.path)?;
         not_in_the_way(item, self.tree.finish(item, &mut partial)).map(|()| true)
     }
 
@@ -325,6 +326,7 @@ impl Inner {
         if db::is_lease(&item.path) {
             return self.db.keep_bytes(item, bytes);
         }
+        self.clear_way(&item.path)?;
         not_in_the_way(item, self.tree.write(&self.env, item, bytes))
     }
 
@@ -332,6 +334,7 @@ impl Inner {
         if kept.size() <= SMALL || db::is_lease(&item.path) {
             return self.show(item, &kept.read()?);
         }
+        self.clear_way(&item.path)?;
         not_in_the_way(item, self.tree.write_from(&self.env, item, &mut |out| kept.copy_to(out)))
     }
 

@@ -172,15 +172,17 @@ impl Repo {
         // The canonical spelling, so that every checkout means the same clone.
         self.switch(&Datastore { url: target.opened.url.clone(), ..request.datastore.clone() })?;
         env.step("setup.switched").await;
-        if let (Some(source), Action::Move(_) | Action::Follow(_)) = (&plan.source, &plan.action) {
-            let went = shared.take_tree(source.clone).await;
-            if let Err(error) = &went {
-                tracing::warn!(%error, "the files are fetched again");
+        match (&plan.source, &plan.action) {
+            (Some(source), Action::Move(_) | Action::Follow(_)) => {
+                self.bring_tree(&shared, source.clone, plan, report).await;
             }
-            if !plan.edited.is_empty() && !matches!(went, Ok(true)) {
-                report.warnings.retain(|told| *told != rest::goes_along(&plan.edited));
-                report.warnings.push(rest::stays(source.clone, &plan.edited));
+            // Whoever was killed before that runs the same command again.
+            _ if report.already => {
+                if let Some(before) = previous::clone_of(self, target, &shared).await? {
+                    self.bring_tree(&shared, &before, plan, report).await;
+                }
             }
+            _ => {}
         }
         match shared.pull(&Scope::All).await {
             Ok(pulled) => {
@@ -192,6 +194,20 @@ impl Repo {
             )),
         }
         Ok(())
+    }
+
+    /// Takes the tree along, or says what stays in it.
+    async fn bring_tree(&self, shared: &LocalClone, before: &LocalClone, plan: &Plan<'_>, report: &mut DatastoreSetup) {
+        match shared.take_tree(before).await {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "the files are fetched again"),
+        }
+        let left = self.edited(before).unwrap_or_else(|_| plan.edited.clone());
+        if !left.is_empty() {
+            report.warnings.retain(|told| *told != rest::goes_along(&plan.edited));
+            report.warnings.push(rest::stays(before, &left));
+        }
     }
 
     async fn open_target(&self, target: &Place, new: bool, report: &DatastoreSetup) -> Result<LocalClone> {

@@ -151,6 +151,46 @@ async fn a_move_that_fails_takes_its_copy_of_the_index_away() {
     assert_eq!((done.action, done.files_pulled), (SetupAction::Move, Some(0)), "{done:?}");
 }
 
+/// Killed between the switch and the way of the tree, what somebody changed in it is taken along by the same command.
+#[tokio::test]
+async fn changes_by_hand_go_along_after_a_kill_at_the_switch() {
+    let world = World::new();
+    let mut ann = world.machine("ann", &[]);
+    let expected = with_runs(&ann).await;
+    let old = ann.repo().clone_of().await.unwrap().tree();
+    let edited = expected.keys().find(|path| path.ends_with("/raw")).unwrap();
+    std::fs::write(old.join(edited), "by hand").unwrap();
+    let to = setup("memory:", "two");
+    let (switched, before) = (Arc::new(Notify::new()), ann.host.env.clone());
+    ann.host.env = Env::system([]).with_steps(Arc::new(Stop("setup.switched", switched.clone())));
+    let repo = ann.repo();
+    tokio::select! {
+        done = repo.datastore_setup(&to) => panic!("{done:?}"),
+        () = switched.notified() => {}
+    }
+    drop(repo);
+    ann.host.env = before;
+    let again = ann.repo().datastore_setup(&to).await.unwrap();
+    assert!(again.already && again.warnings.is_empty(), "{again:?}");
+    let clone = ann.repo().clone_of().await.unwrap().clone();
+    assert_eq!(std::fs::read(clone.tree().join(edited)).unwrap(), b"by hand");
+    let by_hand = clone.by_hand().unwrap();
+    assert_eq!((by_hand.changed.len(), by_hand.missing.len()), (1, 0), "{by_hand:?}");
+}
+
+/// Stands still at a step for good, and tells that it is reached.
+struct Stop(&'static str, Arc<Notify>);
+
+impl peat_types::Steps for Stop {
+    fn reach(&self, name: &'static str) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        if name != self.0 {
+            return Box::pin(std::future::ready(()));
+        }
+        self.1.notify_one();
+        Box::pin(std::future::pending())
+    }
+}
+
 /// A tree goes along. Where it cannot go, it stays, and contents are fetched.
 #[tokio::test]
 async fn the_tree_goes_along_unless_it_is_on_another_disk() {

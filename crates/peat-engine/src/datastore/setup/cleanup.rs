@@ -1,14 +1,9 @@
 //! `peat datastore setup --cleanup`: what a move left behind goes.
 
-use std::sync::Arc;
-
-use peat_clone::LocalClone;
 use peat_types::{Error, Kind, Result};
 
 use super::previous;
 use crate::Repo;
-use crate::planner::DomainPlanner;
-use crate::repo::{options, place};
 use crate::report::DatastoreCleanup;
 
 impl Repo {
@@ -24,14 +19,11 @@ impl Repo {
             Error::not_found("this machine remembers no move to the present datastore")
                 .with_hint("the machine that moved it can clean up; 'peat datastore status' shows where it is now")
         })?;
-        let host = self.host();
-        let repo_id = &self.marker().repo_id;
-        let before = place(host, &previous.root, repo_id, previous.datastore.as_ref())?;
+        let before = previous.place(self)?;
         if before.dir == now.dir {
             return Err(Error::internal("a datastore cannot come from itself"));
         }
-        let planner = Arc::new(DomainPlanner::of(self.root()));
-        let old = LocalClone::open(options(host, &before, repo_id)?, host.env.clone(), planner).await?;
+        let old = previous::open(self, &before).await?;
         if let Some(pending) = old.pending()?.first() {
             return Err(Error::new(Kind::Conflict, format!("change {} is still pending there", pending.change))
                 .with_hint(format!(

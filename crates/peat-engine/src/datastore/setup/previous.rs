@@ -1,11 +1,14 @@
 //! Where a ledger came from, remembered on the machine that moved it, for the cleanup.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use peat_clone::LocalClone;
 use peat_types::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::repo::{Datastore, Place};
+use crate::planner::DomainPlanner;
+use crate::repo::{Datastore, Place, options, place};
 use crate::{Repo, files};
 
 const FILE: &str = "previous.json";
@@ -18,6 +21,12 @@ pub(super) struct Previous {
     pub root: PathBuf,
     /// Absent for the private one.
     pub datastore: Option<Datastore>,
+}
+
+impl Previous {
+    pub fn place(&self, repo: &Repo) -> Result<Place> {
+        place(repo.host(), &self.root, &repo.marker().repo_id, self.datastore.as_ref())
+    }
 }
 
 /// Notes what the repository uses now beside the clone it will use.
@@ -36,6 +45,23 @@ pub(super) fn read(place: &Place) -> Result<Option<Previous>> {
             .with_hint("remove the file and the old store by hand")
             .with_source(e)
     })
+}
+
+/// The clone before, when the tree of the one in use is still there.
+pub(super) async fn clone_of(repo: &Repo, now: &Place, shared: &LocalClone) -> Result<Option<LocalClone>> {
+    let Some(previous) = read(now)? else { return Ok(None) };
+    let before = previous.place(repo)?;
+    if before.dir == now.dir || !shared.has_its_tree_in(&before.dir)? {
+        return Ok(None);
+    }
+    open(repo, &before).await.map(Some)
+}
+
+/// The clone of a place that was left.
+pub(super) async fn open(repo: &Repo, before: &Place) -> Result<LocalClone> {
+    let host = repo.host();
+    let planner = Arc::new(DomainPlanner::of(repo.root()));
+    LocalClone::open(options(host, before, &repo.marker().repo_id)?, host.env.clone(), planner).await
 }
 
 /// Forgets it.

@@ -115,7 +115,7 @@ impl Repo {
     }
 
     /// Files of the tree that somebody changed or added, and that are not in the datastore.
-    fn edited(&self, clone: &LocalClone) -> Result<Vec<String>> {
+    pub(super) fn edited(&self, clone: &LocalClone) -> Result<Vec<String>> {
         let hand = self.hand(clone, clone.by_hand()?, &[]);
         Ok(hand.files.into_iter().map(|file| file.path.to_string()).collect())
     }
