@@ -140,6 +140,7 @@ impl Inner {
     fn check_tree(&self, deep: bool) -> Result<Finding> {
         let mut known: BTreeSet<String> = BTreeSet::new();
         let (mut missing, mut altered) = (Vec::new(), Vec::new());
+        let mut here = 0_usize;
         for unit in self.db.units()? {
             for item in self.db.read(|tx| db::items(tx, &unit.unit, ""))? {
                 if db::is_lease(&item.path) {
@@ -152,6 +153,7 @@ impl Inner {
                     Glance::Missing => self.options.hydration == Hydration::Lazy,
                     Glance::OtherSize => false,
                 };
+                here += usize::from(fine && glance == Glance::SameSize);
                 if fine || !self.shown(&item)? {
                     continue;
                 }
@@ -181,7 +183,11 @@ impl Inner {
         let hint = "work of yours is committed by 'peat add <path>' or 'peat datastore sync --push'; 'peat doctor --repair' \
                     writes missing and altered files again, and puts aside what it finds in their place and what is foreign";
         let how = if deep { "" } else { ", by name and size" };
-        Ok(finding("tree", problem, format!("{} in place{how}", are(known.len(), "file")), hint)
+        let rest = match known.len().saturating_sub(here) {
+            0 => String::new(),
+            rest => format!("; {} fetched when somebody reads them", are(rest, "more file")),
+        };
+        Ok(finding("tree", problem, format!("{} in place{how}{rest}", are(here, "file")), hint)
             .with_repair(Repair::Tree { missing, altered, foreign }))
     }
 

@@ -448,3 +448,25 @@ async fn a_repair_that_takes_a_link_away_brings_what_was_behind_it() {
     assert_eq!(a.file("data/log/1/raw").as_deref(), Some("one"));
     assert_eq!(std::fs::read(outside.join("1/raw")).unwrap(), b"one");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_doctor_of_a_lazy_clone_says_how_much_of_the_tree_is_here() {
+    let world = World::new(33);
+    let a = world.open("a").await;
+    for at in ["data/1", "data/2", "data/3"] {
+        a.clone.commit(change_bytes("model/x", at, noise(1, 3000))).await.unwrap();
+    }
+    let b = world.open_with("b", Opening { hydration: Hydration::Lazy, ..Opening::default() }).await;
+    b.pull().await;
+    let tree = async || {
+        let findings = b.clone.examine().await.unwrap();
+        findings.into_iter().find(|finding| finding.check == "tree").unwrap()
+    };
+    std::fs::remove_dir_all(b.clone.tree().join("data")).ok();
+    let said = tree().await;
+    assert!(said.passed, "{said:?}");
+    assert_eq!(said.message, "0 files are in place; 3 more files are fetched when somebody reads them");
+    b.clone.content(&b.clone.item(&unit("model/x"), &path("data/2")).unwrap().unwrap()).await.unwrap();
+    let said = tree().await;
+    assert_eq!(said.message, "1 file is in place; 2 more files are fetched when somebody reads them");
+}

@@ -197,9 +197,11 @@ impl Repo {
             Ok::<_, Error>((clone, place, clone.standing().await?))
         };
         let (clone, place, standing) = opened.await.map_err(|error| {
-            error
-                .context("the present datastore cannot be read, so it cannot be taken along")
-                .with_hint("to leave what it holds behind, add --skip-migration")
+            let error = error.context("the present datastore cannot be read, so it cannot be taken along");
+            if error.has_code("disk_full") {
+                return error;
+            }
+            error.with_hint("to leave what it holds behind, add --skip-migration")
         })?;
         Ok(Some(Source { clone, place, standing }))
     }
