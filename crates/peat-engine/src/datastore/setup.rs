@@ -177,11 +177,11 @@ impl Repo {
                 self.bring_tree(&shared, source.clone, plan, report).await;
             }
             // Whoever was killed before that runs the same command again.
-            _ if report.already => {
-                if let Some(before) = previous::clone_of(self, target, &shared).await? {
-                    self.bring_tree(&shared, &before, plan, report).await;
-                }
-            }
+            _ if report.already => match previous::clone_of(self, target, &shared).await {
+                Ok(Some(before)) => self.bring_tree(&shared, &before, plan, report).await,
+                Ok(None) => {}
+                Err(error) => tracing::warn!(%error, "the clone before cannot be opened"),
+            },
             _ => {}
         }
         match shared.pull(&Scope::All).await {
