@@ -69,13 +69,14 @@ impl Inner {
             };
             if plain && !claimed {
                 moved += usize::from(move_file(self.tree.root(), &folder, relative)?);
-                behind.extend(self.db.read(|tx| {
-                    let below = db::below(tx, name)?.into_iter();
-                    let placed = below.map(|item| Ok((db::is_placed(tx, item.path.as_str())?, item)));
-                    placed
-                        .filter_map(|item| item.map(|(placed, item)| placed.then_some(item)).transpose())
-                        .collect::<Result<Vec<_>>>()
-                })?);
+                self.db.read(|tx| {
+                    for item in db::below(tx, name)? {
+                        if db::is_placed(tx, item.path.as_str())? {
+                            behind.push(item);
+                        }
+                    }
+                    Ok(())
+                })?;
             }
         }
         let files = many(moved, "file");

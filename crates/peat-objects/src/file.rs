@@ -1,7 +1,7 @@
 //! Objects as files of one folder, safe between processes.
 //!
-//! A create writes a temporary file, syncs it and gives it its name by a rename, or a hard link, that fails when the name is
-//! taken; a put by a rename that replaces. Both then sync the folder. Whoever waits for the disk does so on a thread of its own, so that
+//! A create writes a temporary file, syncs it and gives it its name by a hard link, which fails when the name is taken;
+//! a put renames instead. Both then sync the folder. Whoever waits for the disk does so on a thread of its own, so that
 //! many wait together: a disk makes thirty files durable in hardly more time than one. What is short blocks in line.
 
 mod layout;
@@ -49,12 +49,14 @@ pub struct FileStore {
     durability: Durability,
     env: Env,
     swept: Arc<AtomicBool>,
+    /// Whether this file system has no hard links, so that names are given by renames.
+    renames: Arc<AtomicBool>,
 }
 
 impl FileStore {
     /// The store in the folder `root`. Nothing is looked at or created yet.
     pub fn new(root: impl Into<PathBuf>, durability: Durability, env: &Env) -> Self {
-        Self { root: root.into(), durability, env: env.clone(), swept: Arc::default() }
+        Self { root: root.into(), durability, env: env.clone(), swept: Arc::default(), renames: Arc::default() }
     }
 
     /// Makes the folder of the store, as setup does. It may exist.
@@ -149,24 +151,42 @@ impl FileStore {
             other => Ok(other),
         }
     }
-}
 
-/// A temporary file, removed at the end unless it was given another name.
-struct Temp(PathBuf);
-
-impl Temp {
-    /// It has another name now. (Looking for the old one would make others wait for the folder.)
-    fn was_named(mut self) {
-        self.0 = PathBuf::new();
+    /// A link fails when the name exists. Where the file system has no hard links, a rename that does not replace is the
+    /// same step.
+    fn name_exclusively(&self, temp: &Path, path: &Path) -> io::Result<()> {
+        let Err(e) = fs::hard_link(temp, path) else { return Ok(()) };
+        let no_links = matches!(
+            e.raw_os_error().map(rustix::io::Errno::from_raw_os_error),
+            Some(rustix::io::Errno::PERM | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS)
+        );
+        if !no_links {
+            return Err(e);
+        }
+        self.renames.store(true, Ordering::Relaxed);
+        #[cfg(any(target_os = "linux", target_vendor = "apple"))]
+        match rustix::fs::renameat_with(
+            rustix::fs::CWD,
+            temp,
+            rustix::fs::CWD,
+            path,
+            rustix::fs::RenameFlags::NOREPLACE,
+        ) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::EXIST) => return Err(rustix::io::Errno::EXIST.into()),
+            Err(_) => {}
+        }
+        Err(e)
     }
 }
 
+/// A temporary file, removed at the end unless it was renamed away.
+struct Temp(PathBuf);
+
 impl Drop for Temp {
     fn drop(&mut self) {
-        if !self.0.as_os_str().is_empty() {
-            // What cannot be removed is a stray file that nobody reads.
-            let _ = fs::remove_file(&self.0);
-        }
+        // What cannot be removed is a stray file that nobody reads.
+        let _ = fs::remove_file(&self.0);
     }
 }
 
@@ -179,21 +199,6 @@ fn sweep(folder: &Path, now: SystemTime) {
             let _ = fs::remove_file(entry.path());
         }
     }
-}
-
-/// A rename that does not replace is one step. Where the system or the file system has none, a link does the same: it fails
-/// when the name exists.
-fn name_exclusively(temp: &Path, path: &Path) -> io::Result<()> {
-    #[cfg(any(target_os = "linux", target_vendor = "apple"))]
-    match rustix::fs::renameat_with(rustix::fs::CWD, temp, rustix::fs::CWD, path, rustix::fs::RenameFlags::NOREPLACE) {
-        Ok(()) => return Ok(()),
-        Err(e @ (rustix::io::Errno::EXIST | rustix::io::Errno::NOENT)) => return Err(e.into()),
-        Err(_) => {}
-    }
-    fs::hard_link(temp, path)?;
-    // What cannot be removed is a stray file that nobody reads.
-    let _ = fs::remove_file(temp);
-    Ok(())
 }
 
 /// Whether the system definitely said that there is no such file. A file in the place of a folder says so too.
@@ -247,17 +252,18 @@ impl Store for FileStore {
     async fn create(&self, key: &str, body: Bytes) -> Result<Created> {
         let path = self.path(key)?;
         self.aside(move |store| {
-            // Whoever comes late need not write and sync what it cannot name.
-            if fs::symlink_metadata(&path).is_ok() {
+            // Whoever comes late need not write and sync what it cannot name. A rename is tried all the same: whether it
+            // replaces is what the probe has to find out, and no system says so.
+            if !store.renames.load(Ordering::Relaxed) && fs::symlink_metadata(&path).is_ok() {
                 return Ok(Created::Exists);
             }
             let temp = store.write_temp(&body)?;
-            match store.publish(&path, || name_exclusively(&temp.0, &path))? {
-                Ok(()) => temp.was_named(),
+            match store.publish(&path, || store.name_exclusively(&temp.0, &path))? {
+                Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(Created::Exists),
                 Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => {
-                    return Err(Error::new(Kind::Unsupported, format!("cannot put {} into place", path.display()))
-                        .with_hint("the file system of a store must know hard links or renames that do not replace: use another disk")
+                    return Err(Error::new(Kind::Unsupported, format!("cannot link {} into place", path.display()))
+                        .with_hint("the file system of a store must support hard links: use another disk")
                         .with_source(e));
                 }
                 Err(e) => return Err(Error::io("create", &path, e)),
@@ -273,7 +279,6 @@ impl Store for FileStore {
         self.aside(move |store| {
             let temp = store.write_temp(&body)?;
             store.publish(&path, || fs::rename(&temp.0, &path))?.map_err(|e| Error::io("write", &path, e))?;
-            temp.was_named();
             store.sync_folder_of(&path)?;
             Ok(Meta::default())
         })

@@ -171,3 +171,16 @@ async fn temporary_files_of_killed_writers_are_swept() {
     let left: Vec<_> = fs::read_dir(&temps).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(left, [young]);
 }
+
+#[tokio::test]
+async fn who_comes_late_writes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    store.create("log/a", Bytes::from("first")).await.unwrap();
+    // Where temporary files are made none can be any more.
+    fs::remove_dir(folder.path().join(".tmp")).unwrap();
+    fs::write(folder.path().join(".tmp"), "").unwrap();
+    assert!(matches!(store.create("log/a", Bytes::from("second")).await.unwrap(), Created::Exists));
+    store.create("log/b", Bytes::from("second")).await.unwrap_err();
+    assert_eq!(fs::read(folder.path().join("log/a")).unwrap(), b"first");
+}

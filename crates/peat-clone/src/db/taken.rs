@@ -115,6 +115,7 @@ fn take(tx: &Transaction<'_>, next: &NsInfo, upto: Seq) -> Result<bool> {
     )
     .map_err(sql)?;
     tx.execute("UPDATE units SET as_of = ?1 WHERE as_of > ?1", [int(upto.0)]).map_err(sql)?;
+    tx.execute("INSERT OR IGNORE INTO headers SELECT * FROM old.headers", []).map_err(sql)?;
     tx.execute("DELETE FROM headers WHERE seq > ?1", [int(upto.0)]).map_err(sql)?;
     pages::end_at(tx, upto)?;
     Ok(true)

@@ -116,6 +116,9 @@ async fn what_was_learnt_after_the_index_was_copied_comes_along() {
     assert_eq!((done.action, done.files_pulled), (SetupAction::Move, Some(0)), "{done:?}");
     let repo = ann.repo();
     assert!(items(&repo).await.keys().any(|path| path.ends_with("/result/4/raw")));
+    // The last two are of the run that the copy of the index does not know.
+    let expected: Vec<Seq> = (1..=8).rev().map(Seq).collect();
+    assert_eq!(known(&repo).await, expected);
     tree_is_right(&repo).await;
     assert_eq!(leftovers(&done.clone_path), 0);
     go(&repo, json!({"n": 4})).await;
